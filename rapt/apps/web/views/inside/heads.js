@@ -149,6 +149,9 @@ export function allPart() {
         move: (dl, dh) => choose({l: pick.l + dl, h: pick.h + dh}),
         left: () => tell(pick.l, pick.h),
       });
+      // No higher than a screen.
+      const {layers, heads} = seen.all.shape, long = Math.max(layers, heads), wide = Math.min(layers, heads);
+      host.style.maxWidth = `${Math.round(620 * long / wide)}px`;
     }
     axes.textContent = pictureWords.word(picture.deep ? 'deep_axes' : 'wide_axes');
     picture.show(seen.maps.small);

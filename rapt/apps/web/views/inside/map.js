@@ -18,8 +18,7 @@ const kMostLinks = 8;
 
 // Weight of a key in the chosen head's row of token t, {w, of: how many it is the largest of}; null: unknown.
 export function weight(t, k) {
-  if (seen.detail.row && seen.detail.row.h === pick.h && t === pick.t)
-    return {w: seen.detail.row.of[k], of: 1};
+  if (seen.detail.row && t === pick.t) return {w: seen.detail.row(pick.h)[k], of: 1};
   const m = seen.detail.map;
   if (!m) return null;
   const tokens = seen.all.shape.tokens;
@@ -76,6 +75,7 @@ export function mapPart() {
   on('tokens', () => {
     if (!seen.all.shape.heads) return;
     host.replaceChildren();
+    host.classList.toggle('crowded', seen.all.shape.tokens > 16);  // no room for words on a phone
     picture = mapPicture(host, {
       texts: seen.all.texts,
       about: 'inside-map-read',

@@ -64,20 +64,23 @@ function shapeReply(reply) {
 }
 
 const tooLong = (n, most) => tr('inside_too_long', {n, most});
+// What is under way, in words; the view is ready when nothing is.
+const going = [];
 async function attempt(what, ask) {
+  const mine = {what};
+  going.push(mine);
   seen.busy = what;
   seen.problem = null;
   changed('status');
   try {
-    const reply = await ask();
-    if (reply) seen.busy = '';
-    return reply;
+    return await ask();
   } catch (error) {
-    seen.busy = '';
     seen.problem = error;
     if (/are looked at/.test(error.message)) seen.problem = {words: () => tooLong(...error.numbers)};
     return null;
   } finally {
+    going.splice(going.indexOf(mine), 1);
+    seen.busy = going.length ? going[going.length - 1].what : '';
     changed('status');
   }
 }
@@ -181,13 +184,11 @@ async function wantExtra(mine) {
         await look('extra', {model: mine.model, ids: plain.ids, want: ['tokens'], top: 1, edits: [edit]});
     if (reply) mine.extra[name] = reply.tokens.perplexity;
   };
-  try {
+  const gated = plain.heads && plain.heads.values.gate.some(Number.isFinite);
+  await attempt('extra', async () => {
     if (a) await one('zeroed', a.edit);
-    if (plain.heads && plain.heads.values.gate.some(Number.isFinite)) await one('open', findings.kOpenGates);
-  } catch (error) {
-    seen.problem = error;
-    changed('status');
-  }
+    if (gated) await one('open', findings.kOpenGates);
+  });
   if (mine !== seen.subject) return;
   seen.extra = mine.extra;
   changed('extra');
@@ -213,9 +214,9 @@ function keep(key, value) {
   cache.set(key, value);
   if (cache.size > 96) cache.delete(cache.keys().next().value);
 }
-let timer = 0;
+let newest = 0;
 export async function wantDetail() {
-  clearTimeout(timer);
+  const mine = ++newest;
   const {l, h, t} = pick, reading = seen.all;
   seen.detail = {
     map: cache.get(`m${l},${h}`) || null,
@@ -231,18 +232,13 @@ export async function wantDetail() {
   if (!seen.detail.token) want.push(...(seen.all.shape.heads ? ['token'] : []), 'lens');
   changed('detail');
   if (!want.length || (seen.playing && frames)) return;
-  await new Promise((done) => {
-    timer = setTimeout(done, 40);
-  });
-  if (reading !== seen.all) return;
   const of = want.includes('map') || want.includes('row') ? {layer: l, head: h} : {};
-  const reply = await attempt(
-      tokens > 512 ? 'reading' : 'detail',
-      () => look(
-          'detail',
-          request(
-              want,
-              {...of, token: t, pixels: Math.min(256, tokens), encoding: tokens > 128 ? 'f16' : 'f32'})));
+  const reply = await attempt(tokens > 512 ? 'reading' : 'detail', async () => {
+    await new Promise((done) => setTimeout(done, 40));  // while a key is held down, only the last one counts
+    if (mine !== newest || reading !== seen.all) return null;
+    const encoding = tokens > 128 ? 'f16' : 'f32';
+    return look('detail', request(want, {...of, token: t, pixels: Math.min(256, tokens), encoding}));
+  });
   if (!reply || reading !== seen.all) return;
   if (reply.map) {
     const values = numbersOf(reply.map.weights), [rows, keys] = reply.map.weights.shape;
@@ -251,9 +247,8 @@ export async function wantDetail() {
     keep(`m${l},${h}`, {rows, keys, values, pixels, top});
   }
   if (reply.row) {
-    const [, heads] = reply.row.weights.shape, values = numbersOf(reply.row.weights);
-    for (let i = 0; i < heads; ++i)
-      if (i === h) keep(`r${l},${t}`, {h, of: values.subarray(i * tokens, (i + 1) * tokens)});
+    const of = numbersOf(reply.row.weights);
+    keep(`r${l},${t}`, (head) => of.subarray(head * tokens, (head + 1) * tokens));
   }
   if (reply.token || reply.lens)
     keep(`t${t}`, {

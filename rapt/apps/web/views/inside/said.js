@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What was found out, as a list of sentences, and what an edit changed.
+import {editWords} from '/page/edits.js';
 import {tr} from '/page/i18n.js';
 import {el} from '/page/shared/dom.js';
 import {number} from '/page/shared/numbers.js';
@@ -7,6 +8,8 @@ import {number} from '/page/shared/numbers.js';
 import * as findings from './findings.js';
 import {editButton, heading, section} from './parts.js';
 import {on, pick, quoted, seen} from './seen.js';
+
+const named = (edit) => editWords(edit) ? `${editWords(edit)} (${edit})` : edit;
 
 export function saidPart() {
   const list = el('ul', {className: 'findings'}), effect = el('div', {className: 'effect', role: 'status'});
@@ -21,9 +24,10 @@ export function saidPart() {
     if (seen.base && seen.subject.looked) said.splice(1, 0, seen.subject.looked);
     if (!seen.base) seen.subject.looked = said.find(([name]) => name === 'looked') || null;
     list.replaceChildren(...said.map(([name, text, edit]) => {
-      const item = el('li', {textContent: text});
-      item.dataset.finding = name;
-      if (edit) item.append(' ', editButton(edit, 'inside_do', 'inside_undo'));
+      const item =
+          el('li', {'data-finding': name}, el('b', {textContent: tr(`inside_lead_${name}`)}),
+             el('span', {}, el('span', {className: 'finding-words', textContent: text}),
+                ...(edit ? [' ', editButton(edit, 'inside_do', 'inside_undo')] : [])));
       return item;
     }));
     effect.hidden = !seen.base;
@@ -39,7 +43,7 @@ export function saidPart() {
     effect.replaceChildren(
         el('p', {
           textContent: tr('inside_effect', {
-            edits: seen.all.edits.join(', '),
+            edits: seen.all.edits.map(named).join(tr('inside_comma')),
             a: findings.big(a.perplexity),
             b: findings.big(b.perplexity),
             by: findings.change(a.perplexity, b.perplexity),

@@ -13,8 +13,8 @@ import {looking, playButton} from './play.js';
 import {choose, open, read} from './reading.js';
 import {labelOf, on, pick, quoted, seen} from './seen.js';
 
-// own(): what is written in it is looked at.
-export function sourcePart() {
+// status: statusPart(). own(): what is written in it is looked at.
+export function sourcePart(status) {
   const area =
       el('textarea', {rows: 2, id: 'inside-own', 'data-label': 'inside_own', dir: 'auto', spellcheck: false});
   area.value = kept.get('inside.text') || tr('inside_example');
@@ -36,8 +36,6 @@ export function sourcePart() {
     kept.set('inside.live', watchBox.checked);
     looking();
   });
-  const chips = el('div');
-  editChips(chips);
   on('all lang', () => {
     what.textContent = !seen.subject ? '' :
         seen.subject.from            ? tr('inside_of_answer', {n: seen.all ? seen.all.shape.tokens : 0}) :
@@ -47,7 +45,9 @@ export function sourcePart() {
   const element = section(
       'source', el('p', {className: 'hint', 'data-text': 'inside_lead'}), what,
       el('div', {className: 'row own'}, area, own),
-      el('label', {className: 'check'}, watchBox, el('span', {'data-text': 'inside_live'})), chips);
+      el('div', {className: 'row'},
+         el('label', {className: 'check'}, watchBox, el('span', {'data-text': 'inside_live'})), status));
+  editChips(element);
   on('lang', () => {
     if (!kept.get('inside.text')) area.value = tr('inside_example');
   });

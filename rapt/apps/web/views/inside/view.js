@@ -38,9 +38,9 @@ function followChosen() {
 
 export function mount(panel) {
   const room = el('div', {className: 'inside'});
-  const source = sourcePart();
+  const source = sourcePart(statusPart(panel));
   room.append(
-      source.element, statusPart(panel), saidPart(), barPart(), textPart(),
+      source.element, saidPart(), barPart(), textPart(),
       el('div', {className: 'trio'}, headsPart(), mapPart(), arcsPart()), allPart(), tokenPart(),
       layersPart(), massivePart());
   panel.append(room);
