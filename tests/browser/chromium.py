@@ -154,7 +154,8 @@ class Tab:
                 and e.get("sessionId") == self.session]
 
     def complaints(self):
-        found = [e["exceptionDetails"]["text"] for e in self.seen("Runtime.exceptionThrown")]
+        thrown = [e["exceptionDetails"] for e in self.seen("Runtime.exceptionThrown")]
+        found = [t.get("exception", {}).get("description") or t["text"] for t in thrown]
         found += [str([a.get("value") for a in e["args"]]) for e in self.seen("Runtime.consoleAPICalled")]
         return found + [e["entry"]["text"] for e in self.seen("Log.entryAdded")]
 

@@ -26,7 +26,7 @@ export function verdict(data) {
   if (data.sides.some((s) => s.error)) return tr('compare_verdict_error');
   if (p.at)
     return tr(
-        'compare_verdict_part',
+        p.same[0] ? 'compare_verdict_part' : 'compare_verdict_part_at_once',
         {n: p.same[0], at: p.at[0] + 1, a: quote(a.tokens[p.at[0]].text), b: quote(b.tokens[p.at[1]].text)});
   if (!data.sides.every((s) => s.over)) return tr('compare_verdict_running', {n: p.same[0]});
   if (a.hash && a.hash === b.hash)
