@@ -831,6 +831,42 @@ def a_base_model_goes_on_with_a_text(page, server):
 
 
 @test
+def an_example_asks_and_a_token_leads_inside(page, server):
+    """One click asks; what was possible is seen whole wherever the token stands; the chosen one leads on."""
+    page.begin()
+    page.with_fields({"max_tokens": 80, **LONG})
+    example = page.text(".examples button")
+    page.press(".examples button")
+    page.answered(2)
+    equal(page.text(".message.user .said").strip(), example)
+    page.press(".message.assistant .act-tokens")
+    page.wait("document.querySelectorAll('.token-text span').length === 80")
+    expect(page.run("document.querySelector('.see-inside').checkVisibility()") is False, "nothing is chosen")
+    sides = set()
+    for height in (800, 420):  # room below every token, and below none of the last ones
+        page.size(1280, height)
+        for at in (0, 79):
+            page.run(f"document.querySelectorAll('.token-text span')[{at}].scrollIntoView({{block: 'end'}})")
+            place = page.run(f"""(() => {{
+                const at = document.querySelectorAll('.token-text span')[{at}].getBoundingClientRect();
+                return [at.left + at.width / 2, at.top + at.height / 2]; }})()""")
+            page.click(*place)
+            said = page.run(f"""(() => {{
+                const card = document.querySelector('.token-card').getBoundingClientRect(),
+                      room = document.querySelector('.chat-scroll').getBoundingClientRect(),
+                      at = document.querySelectorAll('.token-text span')[{at}].getBoundingClientRect();
+                return [card.height > 0, card.bottom <= room.bottom, card.top >= room.top,
+                        card.top >= at.bottom ? 'below' : card.bottom <= at.top ? 'above' : 'over']; }})()""")
+            equal(said[:3], [True, True, True], f"the card of token {at}, {height} high")
+            expect(said[3] != "over", "the card hides its token")
+            sides.add(said[3])
+    equal(sides, {"above", "below"})
+    page.size(1280, 800)
+    page.press(".see-inside")
+    page.wait("!document.querySelector('#view-inside').hidden")
+
+
+@test
 def help_says_what_is_where(page, server):
     """Views that are there are one click away; those that are not say what brings them."""
     page.begin()

@@ -160,6 +160,7 @@ export class Chat {
         this.input.value = tr(name);
         this.grow();
         this.input.focus();
+        this.submit();
       });
       return b;
     });
