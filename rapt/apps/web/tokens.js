@@ -38,6 +38,9 @@ registerColouring({
   index: (t) => known(t) ? Math.round(255 * (1 - Math.exp(t.logprob))) : -1
 });
 
+// A token may end within a character; the server writes its bytes then: <e8><93>.
+const inBytes = (text) => /^(?:<[0-9a-f]{2}>)+$/.test(text);
+
 const percent = (logprob) => {
   const p = 100 * Math.exp(logprob);
   return p >= 99.95 ? '100 %' : p >= 10 ? `${fixed(p, 0)} %` : p >= 0.1 ? `${fixed(p, 1)} %` : '< 0.1 %';
@@ -59,6 +62,7 @@ function card(token) {
       tr('token_unknown');
   return [
     el('p', {}, el('strong', {textContent: shown(token.text)}), ` ${figures}`),
+    ...(inBytes(token.text) ? [el('p', {className: 'hint', textContent: tr('token_bytes')})] : []),
     ...(rows.length ? [el('ol', {}, ...rows)] : []),
     ...(known(token) && token.top.length && !token.top.some(([text]) => text === token.text) ?
             [el('p', {className: 'hint', textContent: tr('token_outside', {n: token.top.length})})] :
