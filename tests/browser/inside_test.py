@@ -178,7 +178,8 @@ def the_four_answers_in_chinese_and_on_the_first_screen(page, server):
         for lang in ("zh", "en"):
             begin(page, model, 1280, lang)
             low = page.run("Math.max(...['looked', 'previous', 'zero', 'gate'].map((name) => "
-                           "document.querySelector(`[data-finding=${name}]`).getBoundingClientRect().bottom))")
+                           "document.querySelector(`[data-finding=${name}]`)"
+                           ".getBoundingClientRect().bottom))")
             expect(low <= 800, lang, "below the first screen", low)
             begin(page, model, 390, lang)
             top = page.run("document.querySelector('[data-finding=looked]').getBoundingClientRect().top")
@@ -436,7 +437,11 @@ def everything_by_mouse_and_by_keys(page, server):
             page.press(".step-h button:last-child")
             page.press(".step-l button:first-child")
             equal([re.search(r"\d+", s)[0] for s in steppers(page)[:2]], ["4", "4"], "stepped")
-            page.press("#inside-heads canvas")  # its middle: layer 3, head 3
+            left, top, wide, high = page.run("""new Promise((done) => {
+                const c = document.querySelector('#inside-heads canvas'); c.scrollIntoView({block: 'center'});
+                requestAnimationFrame(() => requestAnimationFrame(() => {
+                  const r = c.getBoundingClientRect(); done([r.left, r.top, r.width, r.height]); })); })""")
+            page.click(left + 3.5 / 6 * wide, top + 3.5 / 6 * high)  # the middle of a cell
             equal([re.search(r"\d+", s)[0] for s in steppers(page)[:2]], ["3", "3"], "a cell")
             page.press(".steppers button[data-edit]")
             page.wait("!document.querySelector('.effect').hidden && " + READY)

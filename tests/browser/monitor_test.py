@@ -248,7 +248,8 @@ def everything_by_mouse_and_by_keys(page, server):
             reached = []
             for _ in range(20):
                 page.key("Tab")
-                reached.append(page.run("document.activeElement.dataset.text || document.activeElement.tagName"))
+                reached.append(page.run("document.activeElement.dataset.text || "
+                                        "document.activeElement.tagName"))
                 equal(page.run("getComputedStyle(document.activeElement).outlineStyle"), "solid", reached[-1])
                 if reached[-1] == "monitor_hold":
                     page.key("Space")

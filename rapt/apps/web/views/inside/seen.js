@@ -20,9 +20,10 @@ export const pick = {
   colour: 'attention',
   root: true
 };
-// What was read. subject: {model, ids or text, from: {message, conversation, begin} or null}; all: figures of
-// the whole text; base: the same without the edits, null where there are none; detail: of the chosen token and
-// head; maps: of all heads, small; extra: perplexities with one change; live: a frame of an answer on its way.
+// What was read. subject: {model, ids or text, from: {message, conversation, begin} or null}; all: figures
+// of the whole text; base: the same without the edits, null where there are none; detail: of the chosen token
+// and head; maps: of all heads, small; extra: perplexities with one change; live: a frame of an answer on its
+// way; problem: an error that is told; playing: since when, 0: not.
 export const seen = {
   subject: null,
   all: null,
