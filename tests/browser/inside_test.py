@@ -364,6 +364,10 @@ def looking_while_it_writes(page, server):
     expect("answer" in page.text(".inside .what"), page.text(".inside .what"))
     chosen = page.run("import('/page/state.js').then(({state}) => state.chosen)")
     expect(steppers(page)[2].startswith(f"{chosen['at']} “"), steppers(page), chosen["at"])
+    # Whoever comes from a token sees it at once: the text stands before what was found in it.
+    places = [page.run(f"document.querySelector('.inside .{box}').getBoundingClientRect().top")
+              for box in ("text", "findings")]
+    expect(places[0] < 400 and places[0] < places[1], "the text, then the findings", places)
     # A frame has the figures that reading the text again gives.
     choose(page, "#inside-heads .head select:nth-of-type(1)", "token")
     page.run("document.querySelector('#inside-heads-table').open = true")

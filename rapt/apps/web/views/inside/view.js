@@ -39,13 +39,17 @@ function followChosen() {
 export function mount(panel) {
   const room = el('div', {className: 'inside'});
   const source = sourcePart(statusPart(panel));
+  const said = saidPart(), text = textPart();
   room.append(
-      source.element, saidPart(), barPart(), textPart(),
+      source.element, said, barPart(), text,
       el('div', {className: 'trio'}, headsPart(), mapPart(), arcsPart()), allPart(), tokenPart(),
       layersPart(), massivePart());
   panel.append(room);
   own = source.own;
   on('tokens', () => {
+    // Whoever comes from a token looks for it; whoever opens a text, for what is found in it.
+    const before = seen.subject.from ? text : source.element;
+    if (before.nextElementSibling !== said) before.after(said);
     for (const name of ['heads', 'map', 'arcs', 'all'])
       document.getElementById(`inside-${name}`).hidden = !seen.all.shape.heads;
   });
