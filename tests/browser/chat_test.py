@@ -5,13 +5,14 @@
 import base64
 import json
 import pathlib
-import random
 import re
 import sys
 import time
 
 import chromium
 from page_client import nothing_was_complained_about as complaints_of
+from hostile import REPEATED, corpus, nothing_foreign, short
+from walk import walk
 from page_client import Page, equal, expect, run, serving, slots, stream, test
 
 WEB = serving.SOURCE / "rapt" / "apps" / "web"
@@ -264,7 +265,7 @@ def a_reload_goes_on(page, server):
     page.wait("document.querySelectorAll('.message.assistant > .markdown *').length > 0")
     page.wait("""import('/page/history.js').then(async (h) => { const [c] = await h.list(); return c &&
         [...(await h.load(c.id)).nodes.values()].some((n) => n.role === 'assistant' && n.text); })""")
-    expect(page.run("import('/page/state.js').then(({state}) => !!state.writing)"), "it is still being written")
+    expect(page.run("import('/page/state.js').then(({state}) => !!state.writing)"), "still being written")
     page.run("delete document.documentElement.dataset.ready")
     page.call("Page.reload")
     page.network()
@@ -308,6 +309,30 @@ def a_connection_that_breaks_goes_on(page, server):
     equal(page.run("import('/page/history.js').then(async (h) => [...(await h.load((await "
                    "h.list())[0].id)).nodes.values()].find((n) => n.role === 'assistant').text)"),
           direct["choices"][0]["message"]["content"], "the whole answer, as if nothing had happened")
+
+
+@test
+def a_reply_that_is_cut_keeps_what_came(page, server):
+    """Without a stream to read on from: between two events, inside one, and behind words that are no JSON."""
+    page.begin()
+    whole = stream("Half", " of", " it")
+    for i, body in enumerate((whole[:whole.rindex("data: {")], whole[:whole.index('"content": " it"') + 9],
+                              whole[:whole.rindex("data: {")] + "data: {broken}\n\n")):
+        page.with_reply(200, body)
+        page.ask(f"Cut {i}")
+        page.answered(2 * i + 2)
+        last = ".message:last-child"
+        equal([page.text(f"{last} > .markdown"), page.text(f"{last} .error [role=alert]")],
+              ["Half of" + ("" if i == 1 else " it"),
+               "The connection broke off before the answer was complete."])
+        page.own_replies()
+    page.with_reply(200, stream(" and the rest."))
+    page.press(".message:last-child .error button")
+    page.wait("document.querySelector('.message:last-child > .markdown').textContent.endsWith('the rest.')")
+    page.answered(6)
+    equal(page.text(".message:last-child > .markdown"), "Half of it and the rest.")
+    equal(page.run("asked[0].continue_final_message"), True)
+    page.own_replies()
 
 
 @test
@@ -393,7 +418,7 @@ def a_browser_that_keeps_nothing(page, server):
     page.press("#lang")
     page.wait("document.documentElement.lang === 'en'")
     page.press("#settings")
-    page.run("(() => { const e = document.querySelectorAll('dialog .fields input')[0]; e.focus(); e.select(); })()")
+    page.run("document.querySelector('dialog .fields input').select()")
     page.type("0.25")
     page.key("Escape")
     page.with_reply(200, stream("Yes."))
@@ -436,52 +461,6 @@ def a_full_disk_is_told(page, server):
 
 
 # -------------------------------------------------------------------------------------------- hostile texts
-REPEATED = ("*", "_", "`", "[", "![", "](", "<", "> ", "- ", "|", "$", "\\", "~~", "*a ", "**a*", "[a](",
-            "`` ` ", "http://", "\n> ", "\n- ", "(", "$a", "\\(")
-
-
-def corpus():
-    """Texts that want to become something else, alone and inside each kind of block."""
-    raw = ["<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<svg/onload=alert(1)>",
-           "<iframe src=javascript:alert(1)>",
-           "<a href=javascript:alert(1)>x</a>", "[x](javascript:alert(1))", "[x](JaVaScRiPt:alert(1))",
-           "[x](java\tscript:alert(1))",
-           "[x](&#106;avascript:alert(1))", "[x](data:text/html,<script>alert(1)</script>)",
-           "[x](vbscript:msgbox(1))",
-           "[x](blob:http://127.0.0.1/x)", "[x](file:///etc/passwd)", "[x](//evil.example/x)",
-           "[x](/v1/models)", "[x](\\\\evil.example)",
-           "![x](http://evil.example/p.png)", "![x](javascript:alert(1))",
-           "![](http://evil.example/a?q=secret)", "<javascript:alert(1)>",
-           "<http://evil.example/\"onmouseover=alert(1)>", "[x](http://evil.example/\"onclick=\"alert(1))",
-           "[x](<javascript:alert(1)>)",
-           "[x](http://user:pass@evil.example)", "[http://good.example](http://evil.example)",
-           "[a](http://a.example 'b\" onx=\"c')",
-           "http://evil.example/<script>", "https://evil.example/'onx='a", "mailto:a@b.example",
-           "<mailto:a@b.example?subject=<b>>",
-           "`<b>`", "```html\n<script>alert(1)</script>\n```", "```\"><img src=x>\ncode\n```",
-           "~~~js onx=1\nalert(1)\n", "# <h1 onx=1>",
-           "> <form action=x><input>", "- <style>*{display:none}</style>",
-           "| <b> | <i> |\n|---|---|\n| <u> | [x](javascript:1) |",
-           "$<b>$", "$$\n</code><script>\n$$", "\\(<img>\\)", "<!-- -->", "<![CDATA[x]]>", "<?xml?>",
-           "&lt;b&gt;", "\u202egnp.exe", "\u0000\u0001\u0007",
-           "{{constructor.constructor('alert(1)')()}}", "${alert(1)}", "<br onload=x>", "<br>",
-           "<math><mtext></mtext></math>",
-           "[x]: javascript:alert(1)\n[x]", "<details open ontoggle=alert(1)>", "<base href=//evil.example>",
-           "<meta http-equiv=refresh content=0>",
-           "<link rel=stylesheet href=//evil.example>", "<object data=x>", "<embed src=x>",
-           "<template><img></template>", "[a](http://[::1]/)",
-           "[x](http://evil.example\u0000/)", "[x](ht\u200btp://evil.example)",
-           "[x](http:javascript:alert(1))"]
-    inside = ["{}", "**{}**", "*a {} b*", "# {}", "> {}", "- {}\n  - {}", "1. {}",
-              "| {} | b |\n|---|---|\n| c | {} |", "~~{}~~ text", "a\n{}\nb"]
-    out = [form.replace("{}", text) for text in raw for form in inside]
-    signs = ["*", "_", "`", "[", "](", ")", "!", "<", ">", "#", "-", "|", "\n", " ", "$", "\\", "~~", "```",
-             "a", "字", "javascript:", "http://x.example", "&", "\"", "'", "\n\n", "1. "]
-    draw = random.Random(1)
-    out += ["".join(draw.choice(signs) for _ in range(draw.randrange(3, 60))) for _ in range(300)]
-    return out + [sign * 20000 for sign in REPEATED]
-
-
 ALLOWED = ("P H3 H4 H5 H6 UL OL LI BLOCKQUOTE PRE CODE DIV SPAN BUTTON TABLE THEAD TBODY TR TH TD A EM "
            "STRONG DEL BR HR")
 
@@ -512,6 +491,12 @@ def hostile_markdown_stays_text(page, server):
           const grown = host(), view = new MarkdownView(grown, words);
           for (let at = 0; at < text.length;) view.set(text.slice(0, at += 1 + random(9)));
           view.set(text, true);
+          const half = host(), more = new MarkdownView(half, words), at = random(text.length + 1);
+          more.set(text.slice(0, at), true);  // it was over, and is gone on with
+          more.set(text.slice(0, at));
+          more.set(text, true);
+          if (half.innerHTML !== whole.innerHTML) wrong.push(['gone on with', at, text]);
+          half.remove();
           if (grown.innerHTML !== whole.innerHTML)
             wrong.push(['grown', text, grown.innerHTML, whole.innerHTML]);
           grown.remove();
@@ -535,6 +520,8 @@ def hostile_markdown_stays_text(page, server):
 @test
 def long_hostile_markdown_takes_linear_work(page, server):
     """Four times the text: about four times the blocks of code that run, counted by the browser."""
+    page.call("Profiler.enable")  # before the code is compiled: it gets its counters then
+    page.call("Profiler.startPreciseCoverage", {"callCount": True, "detailed": True})
     page.begin()
 
     def work(text):
@@ -545,12 +532,61 @@ def long_hostile_markdown_takes_linear_work(page, server):
         return sum(block["count"] for script in page.call("Profiler.takePreciseCoverage")["result"]
                    if "/page/" in script["url"] for f in script["functions"] for block in f["ranges"])
 
-    page.call("Profiler.enable")
-    page.call("Profiler.startPreciseCoverage", {"callCount": True, "detailed": True})
     for sign in REPEATED:
         few, many = work(sign * 4000), work(sign * 16000)
-        expect(0 < few and many < 6 * few, f"{sign!r} 4,000 times: {few} blocks, 16,000 times: {many}")
+        expect(0 < few and many < 6 * few + 2000, f"{sign!r} 4,000 times: {few} blocks, 16,000 times: {many}")
+    page.call("Profiler.stopPreciseCoverage")
     page.call("Profiler.disable")
+
+
+@test
+def hostile_texts_wherever_they_are_shown(page, server):
+    """Tokens with their cards and table, titles, names of models, errors: 500 texts and more each."""
+    page.begin()
+    page.run("window.alert = () => { window.alerted = true; }")
+    texts = short()
+    expect(len(texts) >= 500, len(texts))
+    page.run(f"window.texts = {json.dumps(texts)}; 0")
+    seen = page.run("""Promise.all(['tokens', 'message', 'tree'].map((m) => import(`/page/${m}.js`))).then(
+      async ([t, m, tree]) => {
+        const host = document.querySelector('.messages');
+        const strip = new t.TokenStrip(host, {choose: () => null, same: () => false});
+        strip.update(texts.map((text, i) => ({text, id: i, logprob: -1, top: texts.slice(i, i + 5).map(
+          (x, k) => [x, -1 - k])})));
+        for (let i = 0; i < texts.length; ++i) strip.tell(i);
+        document.querySelector('.twin').open = true;
+        await new Promise((done) => setTimeout(done, 0));
+        const c = tree.newConversation('chat', {title: 'x'}), views = [];
+        for (const text of texts) {
+          const error = {kind: 'refused', status: 400, code: text, message: text, numbers: []};
+          const node = tree.add(c, null, 'assistant', '', {model: text, tokens: [], error, detail: text});
+          const view = new m.MessageView(c, node, {place: () => [0, 1]});
+          host.append(view.element);
+          view.update(null);
+          views.push(view.element.querySelector('.role').textContent === text &&
+                     view.element.querySelector('.error').textContent.includes(text)); }
+        return [strip.row.spans.length, document.querySelectorAll('.twin tbody tr').length,
+                views.filter(Boolean).length]; })""")
+    equal(seen, [len(texts)] * 3, "tokens, rows of their table, errors as they are")
+    nothing_foreign(page, "tokens, errors")
+    page.run("""import('/page/state.js').then(({set, state}) => set({
+        models: texts.map((id) => ({id, tasks: ['chat']})), model: texts[3], props: {...state.props}}))""")
+    page.wait("document.querySelectorAll('#model option').length === texts.length")
+    nothing_foreign(page, "names of models")
+    file = {"rapt": "history", "version": 1, "conversations": [
+        {"kind": "chat", "id": f"c{i}", "title": text, "updated": i, "roots": [f"n{i}"], "nodes": [
+            {"id": f"n{i}", "role": "user", "text": text, "children": []}]} for i, text in enumerate(texts)]}
+    equal(page.run(f"import('/page/history.js').then((h) => h.imported({json.dumps(json.dumps(file))}))"),
+          len(texts))
+    page.reload()
+    page.wait("document.querySelectorAll('.conversations .open').length === texts.length".replace(
+        "texts.length", str(len(texts))))
+    equal(page.run("[...document.querySelectorAll('.conversations .open')].map((e) => e.textContent)"),
+          [text if text else "Without a title" for text in reversed(texts)], "titles as they are")
+    nothing_foreign(page, "titles")
+    page.run("document.querySelectorAll('.conversations .delete')[7].click()")
+    page.wait("!!document.querySelector('.notice')")
+    nothing_foreign(page, "a title in a notice")
 
 
 @test
@@ -747,6 +783,37 @@ def light_and_dark(page, server):
 
 
 @test
+def large_letters_and_no_motion(page, server):
+    """A window of 1,280 × 800 at 200 %: everything is still there. Who wants no motion gets none."""
+    page.begin()
+    page.call("Emulation.setEmulatedMedia",
+              {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]})
+    page.with_fields({"max_tokens": 4000, "min_tokens": 4000, **LONG})
+    page.network(bytes_per_second=20_000)
+    page.ask("A long one")
+    page.wait("document.querySelectorAll('.message.assistant > .markdown *').length > 0")
+    equal(page.run("document.getAnimations().length"), 0, "motion")
+    page.network()
+    page.press("#stop")
+    page.answered(2)
+    page.size(640, 400)
+    for tab in page.run("[...document.querySelectorAll('#tabs button')].filter((e) => !e.hidden).map((e) => "
+                        "e.id.slice(4))"):
+        page.press(f"#tab-{tab}")
+        page.wait("!document.querySelector('[aria-busy=true]')")
+        equal(page.run("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]"),
+              [640, 400], f"{tab} sticks out")
+        expect(page.run(f"document.querySelector('#view-{tab}').clientHeight") > 200, tab, "has no room")
+    page.press("#tab-chat")
+    page.press("#settings")
+    page.wait("!!document.querySelector('dialog[open]')")
+    expect(page.run("(() => { const r = document.querySelector('dialog').getBoundingClientRect(); "
+                    "return r.top >= 0 && r.bottom <= innerHeight; })()"), "the dialog fits")
+    page.key("Escape")
+    page.theme("light")  # and motion as it was
+
+
+@test
 def by_keyboard_alone(page, server):
     page.begin()
     page.with_fields({"max_tokens": 8, **LONG})
@@ -912,6 +979,31 @@ def a_change_inside_outlives_a_reload(page, server):
     page.wait("import('/page/state.js').then(({state}) => state.model === 'default')")
     page.reload()
     equal(page.run("import('/page/state.js').then(({state}) => state.edits)"), [], "another model's")
+
+
+@test
+def the_panels_by_keyboard_and_mouse(page, server):
+    def begin(width, lang):
+        page.begin(width, lang=lang)
+        page.with_reply(200, stream("A **list**:\n\n", "- one\n", "- two\n\n", "```py\nx = 1\n```\n"))
+        page.ask("A list?")
+        page.answered(2)
+
+    walk(page, "chat", begin)
+
+    def text(width, lang):
+        page.begin(width, lang=lang)
+        page.run("(() => { const s = document.querySelector('#model'); s.value = 'default'; s.dispatchEvent("
+                 "new Event('change')); })()")
+        page.wait("document.querySelector('#view-text')?.hidden === false")
+        page.with_fields({"seed": 4, "max_tokens": 16, **LONG})
+        page.run("document.querySelector('.paper').focus()")
+        page.type("To be or not")
+        page.key("Enter", control=True)
+        page.wait("document.querySelectorAll('.text-tokens .token-text span').length === 16 && "
+                  "!document.querySelector('#go').hidden")
+
+    walk(page, "text", text)
 
 
 @test

@@ -10,6 +10,8 @@ import sys
 import tempfile
 
 from page_client import nothing_was_complained_about as complaints_of
+from hostile import from_server, nothing_foreign
+from walk import walk
 from page_client import Page, equal, expect, run, serving, test
 
 SMALL = "width=32 layers=2 heads=4 kv_heads=4 head_dim=8 ffn=64"
@@ -389,6 +391,38 @@ def watching_a_terminal(page, server):
         finally:
             p.send_signal(signal.SIGINT)
             p.wait(20)
+
+
+@test
+def hostile_samples_and_names_stay_text(page, server):
+    opened(page)
+    start(page, 40)
+    done(page)
+    page.begin(hash="#view=play")
+    page.wait("document.querySelector('#view-play')?.hidden === false")
+    from_server(page, "/v1/runs", "id kind how key maps stack labels")
+    page.run("document.querySelector('#tab-train').click()")
+    page.wait("document.querySelectorAll('.train-samples li').length > 2")
+    page.wait("document.querySelectorAll('.train-heads canvas').length > 1")
+    page.run("for (const e of document.querySelectorAll('#view-train details')) e.open = true")
+    page.wait("document.querySelectorAll('.train-map .twin tbody tr').length > 0")
+    nothing_foreign(page, "a training")
+    expect(page.run("said") > 50, page.run("said"))
+    page.run("window.fetch = ownFetch")
+
+
+@test
+def the_panel_by_keyboard_and_mouse(page, server):
+    opened(page)
+    start(page, 20)
+    done(page)
+
+    def begin(width, lang):
+        opened(page, width, lang)
+        done(page)
+        page.wait("document.querySelectorAll('.train-heads canvas').length > 1")
+
+    walk(page, "train", begin, leave="#train-start, #train-export")
 
 
 @test
