@@ -37,10 +37,8 @@ export function sourcePart(status) {
     looking();
   });
   on('all lang', () => {
-    what.textContent = !seen.subject ? '' :
-        seen.subject.from            ? tr('inside_of_answer', {n: seen.all ? seen.all.shape.tokens : 0}) :
-        seen.all                     ? tr('inside_of_text', {n: seen.all.shape.tokens}) :
-                                       '';
+    what.textContent = !seen.subject || !seen.all ? '' :
+        tr(seen.subject.from ? 'inside_of_answer' : 'inside_of_text', {n: seen.all.shape.tokens});
   });
   const element = section(
       'source', el('p', {className: 'hint', 'data-text': 'inside_lead'}), what,
