@@ -404,6 +404,10 @@ def a_composition_keeps_its_keys(page, server):
     page.type("你")
     page.key("Escape")
     equal(page.run("document.querySelectorAll('.editor').length"), 0)
+    page.run("document.querySelector('.conversations li .rename').click()")
+    composing(".conversations li input", "Escape")
+    composing(".conversations li input", "Enter")
+    equal(page.run("document.querySelectorAll('.conversations li input').length"), 1, "so does the new name")
 
 
 @test
