@@ -5,7 +5,7 @@ import {el, options, svg} from '/page/shared/dom.js';
 import {shown} from '/page/shared/signs.js';
 import {tokenSpans} from '/page/shared/spans.js';
 
-import {count, fixed, perSecond, say, tr} from '../../i18n.js';
+import {count, fixed, say, tr} from '../../i18n.js';
 import {errorWords} from '../../message.js';
 import {follow, state} from '../../state.js';
 
@@ -176,7 +176,6 @@ export class Result {
     c.strip.hidden = !c.row.spans.length;
     const about = [];
     if (side.tokens.length) about.push(tr('n_tokens', {n: side.tokens.length}));
-    if (side.speed) about.push(tr('per_second', {x: perSecond(side.speed)}));
     if (side.stopped)
       about.push(tr('finish_stopped'));
     else if (side.detail === 'length')
