@@ -56,8 +56,9 @@ class Page(chromium.Tab):
                   === 'none' || e.labels && [...e.labels].some((l) => l.contains(top)));
               if (now === before && there) {{
                 window.pressed = false;
-                addEventListener('click', (event) => {{ window.pressed = event.isTrusted; }},
-                                 {{capture: true, once: true}});
+                addEventListener('click', ({{target}}) => {{
+                  window.pressed = e.contains(target) || [...e.labels || []].some((l) => l.contains(target)) ?
+                    'hit' : target.outerHTML; }}, {{capture: true, once: true}});
                 return done([x, y]);
               }}
               before = now;
@@ -69,6 +70,8 @@ class Page(chromium.Tab):
         self.click(*at)
         # A new document has no such variable: the click led there.
         self.wait("window.pressed !== false")
+        expect(self.run("window.pressed ?? 'hit'") == "hit", selector, "moved: the click fell on",
+               self.run("window.pressed"))
 
     def ask(self, text):
         self.run("document.querySelector('#input').focus()")
