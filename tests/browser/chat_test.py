@@ -5,13 +5,14 @@
 import base64
 import json
 import pathlib
-import random
 import re
 import sys
 import time
 
 import chromium
 from page_client import nothing_was_complained_about as complaints_of
+from hostile import REPEATED, corpus, nothing_foreign, short
+from walk import walk
 from page_client import Page, equal, expect, run, serving, slots, stream, test
 
 WEB = serving.SOURCE / "rapt" / "apps" / "web"
@@ -142,11 +143,18 @@ def stop_frees_the_request(page, server):
     equal(page.run("[document.querySelector('#send').hidden, document.querySelector('#stop').hidden]"),
           [True, False])
     page.network()
+    page.run("""(() => { const asked = window.fetch; window.fetch = async (path, o = {}) => {
+        const reply = await asked(path, o);
+        if (o.method === 'DELETE') window.freed = reply.status;
+        return reply; }; })()""")
     page.press("#stop")
-    began = time.monotonic()
+    page.wait("!!window.freed")
+    written = server.metric("rapt_generation_tokens_total")
+    until = time.monotonic() + page.browser.timeout
     while slots(server):
-        expect(time.monotonic() - began < 3, "still there after 3 s:", slots(server))
-        time.sleep(0.02)
+        expect(time.monotonic() < until, "still there:", slots(server))
+    after = server.metric("rapt_generation_tokens_total") - written
+    expect(after <= 1, after, "tokens were written after the server had been told to stop")
     page.answered(2)
     expect("stopped" in page.text(".message.assistant .about"), page.text(".message.assistant .about"))
     expect(page.run("document.querySelector('#stop').hidden"), "Send is back")
@@ -255,10 +263,12 @@ def a_reload_goes_on(page, server):
     page.network(bytes_per_second=60_000)
     page.ask("Go on after a reload")
     page.wait("document.querySelectorAll('.message.assistant > .markdown *').length > 0")
-    time.sleep(1.3)
-    page.call("Page.reload")  # in the middle: most of the answer is still to come
+    page.wait("""import('/page/history.js').then(async (h) => { const [c] = await h.list(); return c &&
+        [...(await h.load(c.id)).nodes.values()].some((n) => n.role === 'assistant' && n.text); })""")
+    expect(page.run("import('/page/state.js').then(({state}) => !!state.writing)"), "still being written")
+    page.run("delete document.documentElement.dataset.ready")
+    page.call("Page.reload")
     page.network()
-    time.sleep(0.1)
     page.wait("document.documentElement?.dataset.ready === 'yes'")
     page.wait("document.querySelector('.message.assistant .about')?.textContent.startsWith('600 tokens')")
     page.answered(2)
@@ -302,6 +312,127 @@ def a_connection_that_breaks_goes_on(page, server):
 
 
 @test
+def a_reply_that_is_cut_keeps_what_came(page, server):
+    """Without a stream to read on from: between two events, inside one, and behind words that are no JSON."""
+    page.begin()
+    whole = stream("Half", " of", " it")
+    for i, body in enumerate((whole[:whole.rindex("data: {")], whole[:whole.index('"content": " it"') + 9],
+                              whole[:whole.rindex("data: {")] + "data: {broken}\n\n")):
+        page.with_reply(200, body)
+        page.ask(f"Cut {i}")
+        page.answered(2 * i + 2)
+        last = ".message:last-child"
+        equal([page.text(f"{last} > .markdown"), page.text(f"{last} .error [role=alert]")],
+              ["Half of" + ("" if i == 1 else " it"),
+               "The connection broke off before the answer was complete."])
+        page.own_replies()
+    page.with_reply(200, stream(" and the rest."))
+    page.press(".message:last-child .error button")
+    page.wait("document.querySelector('.message:last-child > .markdown').textContent.endsWith('the rest.')")
+    page.answered(6)
+    equal(page.text(".message:last-child > .markdown"), "Half of it and the rest.")
+    equal(page.run("asked[0].continue_final_message"), True)
+    page.own_replies()
+
+
+@test
+def an_answer_between_two_drawings_is_seen(page, server):
+    page.begin()
+    page.with_reply(200, stream("All", " at", " once"))
+    page.run("""import('/page/state.js').then(({set, state}) => {
+        const own = IDBObjectStore.prototype.put;  // drawn while the question is kept, as by a late /props
+        IDBObjectStore.prototype.put = function (x) {
+          set({props: {...state.props}});
+          return own.call(this, x); };
+        const frame = window.requestAnimationFrame, later = [];
+        window.requestAnimationFrame = (f) => later.push(f);
+        window.drawAgain = () => {
+          IDBObjectStore.prototype.put = own;
+          window.requestAnimationFrame = frame;
+          later.forEach(frame); }; })""")
+    page.ask("Quick?")
+    page.wait("import('/page/history.js').then(async (h) => { const [c] = await h.list(); return c &&"
+              " [...(await h.load(c.id)).nodes.values()].some((n) => n.finish === 'stop'); })")
+    page.run("drawAgain()")
+    page.answered(2)
+    equal(page.text(".message.assistant > .markdown"), "All at once")
+    page.own_replies()
+
+
+@test
+def two_clicks_ask_once(page, server):
+    page.begin()
+    page.with_reply(200, stream("One", " answer"))
+    page.ask("Twice?")
+    page.answered(2)
+    page.run("for (let i = 0; i < 3; ++i) document.querySelector('.act-again').click()")
+    page.wait("document.querySelector('.message.assistant .switch').textContent.includes('2/2')")
+    page.answered(2)
+    equal(page.run("asked.length"), 2, "answers that were asked for")
+    page.run("(() => { document.querySelector('#input').value = 'And twice more?';"
+             " for (let i = 0; i < 3; ++i) document.querySelector('#send').click(); })()")
+    page.answered(4)
+    equal([page.run("asked.length"), page.texts(".said")], [3, ["Twice?", "And twice more?"]])
+    page.own_replies()
+
+
+@test
+def a_composition_keeps_its_keys(page, server):
+    """Enter and Escape inside the composition of a character are the input method's."""
+    def composing(selector, key):
+        page.run(f"document.querySelector({json.dumps(selector)}).focus()")
+        page.call("Input.imeSetComposition", {"text": "ni", "selectionStart": 2, "selectionEnd": 2})
+        page.run(f"document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {{key: '{key}',"
+                 " isComposing: true, keyCode: 229, bubbles: true, cancelable: true}))")
+
+    page.begin()
+    page.with_fields({"max_tokens": 4000, "min_tokens": 4000, **LONG})
+    page.network(bytes_per_second=20_000)
+    page.ask("A long one")
+    page.wait("document.querySelectorAll('.message.assistant > .markdown *').length > 0")
+    composing("#input", "Escape")
+    expect(page.run("!document.querySelector('#stop').hidden"), "the answer goes on")
+    page.type("你好")
+    page.key("Escape")
+    page.network()
+    page.answered(2)
+    equal(page.run("document.querySelector('#input').value"), "你好", "what was composed is kept")
+    page.press(".message.user .act-edit")
+    composing(".editor textarea", "Escape")
+    composing(".editor textarea", "Enter")
+    equal(page.run("document.querySelectorAll('.editor').length"), 1, "the change goes on")
+    page.type("你")
+    page.key("Escape")
+    equal(page.run("document.querySelectorAll('.editor').length"), 0)
+    page.run("document.querySelector('.conversations li .rename').click()")
+    composing(".conversations li input", "Escape")
+    composing(".conversations li input", "Enter")
+    equal(page.run("document.querySelectorAll('.conversations li input').length"), 1, "so does the new name")
+
+
+@test
+def a_browser_that_keeps_nothing(page, server):
+    """Full or forbidden storage: what is chosen holds for this visit, and nothing is complained about."""
+    page.begin()
+    page.run("Storage.prototype.setItem = () => { throw new DOMException('full', 'QuotaExceededError'); }")
+    page.press("#theme")
+    equal(page.run("document.documentElement.dataset.theme"), "light")
+    page.press("#lang")
+    page.wait("document.documentElement.lang === 'zh-Hans'")
+    page.press("#lang")
+    page.wait("document.documentElement.lang === 'en'")
+    page.press("#settings")
+    page.run("document.querySelector('dialog .fields input').select()")
+    page.type("0.25")
+    page.key("Escape")
+    page.with_reply(200, stream("Yes."))
+    page.ask("Kept?")
+    page.answered(2)
+    equal(page.run("asked[0].temperature"), 0.25)
+    page.own_replies()
+
+
+@test
 def two_tabs_lose_nothing_of_each_other(page, server):
     page.begin()
     texts = page.run("""Promise.all(['history', 'tree'].map((m) => import(`/page/${m}.js`))).then(
@@ -334,51 +465,6 @@ def a_full_disk_is_told(page, server):
 
 
 # -------------------------------------------------------------------------------------------- hostile texts
-def corpus():
-    """Texts that want to become something else, alone and inside each kind of block."""
-    raw = ["<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<svg/onload=alert(1)>",
-           "<iframe src=javascript:alert(1)>",
-           "<a href=javascript:alert(1)>x</a>", "[x](javascript:alert(1))", "[x](JaVaScRiPt:alert(1))",
-           "[x](java\tscript:alert(1))",
-           "[x](&#106;avascript:alert(1))", "[x](data:text/html,<script>alert(1)</script>)",
-           "[x](vbscript:msgbox(1))",
-           "[x](blob:http://127.0.0.1/x)", "[x](file:///etc/passwd)", "[x](//evil.example/x)",
-           "[x](/v1/models)", "[x](\\\\evil.example)",
-           "![x](http://evil.example/p.png)", "![x](javascript:alert(1))",
-           "![](http://evil.example/a?q=secret)", "<javascript:alert(1)>",
-           "<http://evil.example/\"onmouseover=alert(1)>", "[x](http://evil.example/\"onclick=\"alert(1))",
-           "[x](<javascript:alert(1)>)",
-           "[x](http://user:pass@evil.example)", "[http://good.example](http://evil.example)",
-           "[a](http://a.example 'b\" onx=\"c')",
-           "http://evil.example/<script>", "https://evil.example/'onx='a", "mailto:a@b.example",
-           "<mailto:a@b.example?subject=<b>>",
-           "`<b>`", "```html\n<script>alert(1)</script>\n```", "```\"><img src=x>\ncode\n```",
-           "~~~js onx=1\nalert(1)\n", "# <h1 onx=1>",
-           "> <form action=x><input>", "- <style>*{display:none}</style>",
-           "| <b> | <i> |\n|---|---|\n| <u> | [x](javascript:1) |",
-           "$<b>$", "$$\n</code><script>\n$$", "\\(<img>\\)", "<!-- -->", "<![CDATA[x]]>", "<?xml?>",
-           "&lt;b&gt;", "\u202egnp.exe", "\u0000\u0001\u0007",
-           "{{constructor.constructor('alert(1)')()}}", "${alert(1)}", "<br onload=x>", "<br>",
-           "<math><mtext></mtext></math>",
-           "[x]: javascript:alert(1)\n[x]", "<details open ontoggle=alert(1)>", "<base href=//evil.example>",
-           "<meta http-equiv=refresh content=0>",
-           "<link rel=stylesheet href=//evil.example>", "<object data=x>", "<embed src=x>",
-           "<template><img></template>", "[a](http://[::1]/)",
-           "[x](http://evil.example\u0000/)", "[x](ht\u200btp://evil.example)",
-           "[x](http:javascript:alert(1))"]
-    inside = ["{}", "**{}**", "*a {} b*", "# {}", "> {}", "- {}\n  - {}", "1. {}",
-              "| {} | b |\n|---|---|\n| c | {} |", "~~{}~~ text", "a\n{}\nb"]
-    out = [form.replace("{}", text) for text in raw for form in inside]
-    signs = ["*", "_", "`", "[", "](", ")", "!", "<", ">", "#", "-", "|", "\n", " ", "$", "\\", "~~", "```",
-             "a", "字", "javascript:", "http://x.example", "&", "\"", "'", "\n\n", "1. "]
-    draw = random.Random(1)
-    out += ["".join(draw.choice(signs) for _ in range(draw.randrange(3, 60))) for _ in range(300)]
-    out += [sign * 20000 for sign in ("*", "_", "`", "[", "![", "](", "<", "> ", "- ", "|", "$", "\\", "~~",
-                                      "*a ", "**a*", "[a](", "`` ` ", "http://", "\n> ", "\n- ", "(", "$a",
-                                      "\\(")]
-    return out
-
-
 ALLOWED = ("P H3 H4 H5 H6 UL OL LI BLOCKQUOTE PRE CODE DIV SPAN BUTTON TABLE THEAD TBODY TR TH TD A EM "
            "STRONG DEL BR HR")
 
@@ -389,7 +475,7 @@ def hostile_markdown_stays_text(page, server):
     expect(len(texts) >= 500, len(texts))
     found = page.run(f"""import('/page/markdown.js').then(({{MarkdownView}}) => {{
       const texts = {json.dumps(texts)};
-      const allowed = new Set({json.dumps(ALLOWED.split())}), wrong = [], slow = [];
+      const allowed = new Set({json.dumps(ALLOWED.split())}), wrong = [];
       const attributes = new Set(['class', 'dir', 'href', 'target', 'rel', 'title', 'type', 'start',
                                   'scope', 'data-sign', 'aria-hidden', 'style']);
       let seed = 1;
@@ -397,9 +483,8 @@ def hostile_markdown_stays_text(page, server):
       const words = {{copy: 'c', code: 'code', image: 'image', rest: 'rest', onCopy: () => {{}}}};
       const host = () => {{ const e = document.createElement('div'); document.body.append(e); return e; }};
       for (const text of texts) {{
-        const whole = host(), began = performance.now();
+        const whole = host();
         new MarkdownView(whole, words).set(text, true);
-        if (performance.now() - began > 1000) slow.push(text.slice(0, 20));
         for (const e of whole.querySelectorAll('*')) {{
           if (!allowed.has(e.tagName)) wrong.push(['element', e.tagName, text]);
           for (const a of e.attributes) if (!attributes.has(a.name)) wrong.push(['attribute', a.name, text]);
@@ -410,15 +495,21 @@ def hostile_markdown_stays_text(page, server):
           const grown = host(), view = new MarkdownView(grown, words);
           for (let at = 0; at < text.length;) view.set(text.slice(0, at += 1 + random(9)));
           view.set(text, true);
+          const half = host(), more = new MarkdownView(half, words), at = random(text.length + 1);
+          more.set(text.slice(0, at), true);  // it was over, and is gone on with
+          more.set(text.slice(0, at));
+          more.set(text, true);
+          if (half.innerHTML !== whole.innerHTML) wrong.push(['gone on with', at, text]);
+          half.remove();
           if (grown.innerHTML !== whole.innerHTML)
             wrong.push(['grown', text, grown.innerHTML, whole.innerHTML]);
           grown.remove();
         }}
         whole.remove();
       }}
-      return [wrong.slice(0, 5), slow, wrong.length];
+      return [wrong.slice(0, 5), wrong.length];
     }})""")
-    equal(found, [[], [], 0], "hostile Markdown")
+    equal(found, [[], 0], "hostile Markdown")
     # The same through the chat and its tokens.
     page.with_reply(200, stream(*[t for t in texts if len(t) < 200][:520]))
     page.ask("<img src=x onerror=alert(1)>")
@@ -428,6 +519,78 @@ def hostile_markdown_stays_text(page, server):
     equal(page.run("document.querySelectorAll('#views :is(img, script, iframe, object, embed, form, style, "
                    "link, base, svg, b, i)').length"), 0)
     page.own_replies()
+
+
+@test
+def long_hostile_markdown_takes_linear_work(page, server):
+    """Four times the text: about four times the blocks of code that run, counted by the browser."""
+    page.call("Profiler.enable")  # before the code is compiled: it gets its counters then
+    page.call("Profiler.startPreciseCoverage", {"callCount": True, "detailed": True})
+    page.begin()
+
+    def work(text):
+        page.call("Profiler.takePreciseCoverage")  # begins at 0 again
+        page.run(f"""import('/page/markdown.js').then(({{MarkdownView}}) => {{
+            new MarkdownView(document.createElement('div'), {{copy: 'c', code: 'code', image: 'image', rest:
+              'rest', onCopy: () => {{}}}}).set({json.dumps(text)}, true); }})""")
+        return sum(block["count"] for script in page.call("Profiler.takePreciseCoverage")["result"]
+                   if "/page/" in script["url"] for f in script["functions"] for block in f["ranges"])
+
+    for sign in REPEATED:
+        few, many = work(sign * 4000), work(sign * 16000)
+        expect(0 < few and many < 6 * few + 2000, f"{sign!r} 4,000 times: {few} blocks, 16,000 times: {many}")
+    page.call("Profiler.stopPreciseCoverage")
+    page.call("Profiler.disable")
+
+
+@test
+def hostile_texts_wherever_they_are_shown(page, server):
+    """Tokens with their cards and table, titles, names of models, errors: 500 texts and more each."""
+    page.begin()
+    page.run("window.alert = () => { window.alerted = true; }")
+    texts = short()
+    expect(len(texts) >= 500, len(texts))
+    page.run(f"window.texts = {json.dumps(texts)}; 0")
+    seen = page.run("""Promise.all(['tokens', 'message', 'tree'].map((m) => import(`/page/${m}.js`))).then(
+      async ([t, m, tree]) => {
+        const host = document.querySelector('.messages');
+        const strip = new t.TokenStrip(host, {choose: () => null, same: () => false});
+        strip.update(texts.map((text, i) => ({text, id: i, logprob: -1, top: texts.slice(i, i + 5).map(
+          (x, k) => [x, -1 - k])})));
+        for (let i = 0; i < texts.length; ++i) strip.tell(i);
+        document.querySelector('.twin').open = true;
+        await new Promise((done) => setTimeout(done, 0));
+        const c = tree.newConversation('chat', {title: 'x'}), views = [];
+        for (const text of texts) {
+          const error = {kind: 'refused', status: 400, code: text, message: text, numbers: []};
+          const node = tree.add(c, null, 'assistant', '', {model: text, tokens: [], error, detail: text});
+          const view = new m.MessageView(c, node, {place: () => [0, 1]});
+          host.append(view.element);
+          view.update(null);
+          views.push(view.element.querySelector('.role').textContent === text &&
+                     view.element.querySelector('.error').textContent.includes(text)); }
+        return [strip.row.spans.length, document.querySelectorAll('.twin tbody tr').length,
+                views.filter(Boolean).length]; })""")
+    equal(seen, [len(texts)] * 3, "tokens, rows of their table, errors as they are")
+    nothing_foreign(page, "tokens, errors")
+    page.run("""import('/page/state.js').then(({set, state}) => set({
+        models: texts.map((id) => ({id, tasks: ['chat']})), model: texts[3], props: {...state.props}}))""")
+    page.wait("document.querySelectorAll('#model option').length === texts.length")
+    nothing_foreign(page, "names of models")
+    file = {"rapt": "history", "version": 1, "conversations": [
+        {"kind": "chat", "id": f"c{i}", "title": text, "updated": i, "roots": [f"n{i}"], "nodes": [
+            {"id": f"n{i}", "role": "user", "text": text, "children": []}]} for i, text in enumerate(texts)]}
+    equal(page.run(f"import('/page/history.js').then((h) => h.imported({json.dumps(json.dumps(file))}))"),
+          len(texts))
+    page.reload()
+    page.wait("document.querySelectorAll('.conversations .open').length === texts.length".replace(
+        "texts.length", str(len(texts))))
+    equal(page.run("[...document.querySelectorAll('.conversations .open')].map((e) => e.textContent)"),
+          [text if text else "Without a title" for text in reversed(texts)], "titles as they are")
+    nothing_foreign(page, "titles")
+    page.run("document.querySelectorAll('.conversations .delete')[7].click()")
+    page.wait("!!document.querySelector('.notice')")
+    nothing_foreign(page, "a title in a notice")
 
 
 @test
@@ -624,6 +787,37 @@ def light_and_dark(page, server):
 
 
 @test
+def large_letters_and_no_motion(page, server):
+    """A window of 1,280 × 800 at 200 %: everything is still there. Who wants no motion gets none."""
+    page.begin()
+    page.call("Emulation.setEmulatedMedia",
+              {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]})
+    page.with_fields({"max_tokens": 4000, "min_tokens": 4000, **LONG})
+    page.network(bytes_per_second=20_000)
+    page.ask("A long one")
+    page.wait("document.querySelectorAll('.message.assistant > .markdown *').length > 0")
+    equal(page.run("document.getAnimations().length"), 0, "motion")
+    page.network()
+    page.press("#stop")
+    page.answered(2)
+    page.size(640, 400)
+    for tab in page.run("[...document.querySelectorAll('#tabs button')].filter((e) => !e.hidden).map((e) => "
+                        "e.id.slice(4))"):
+        page.press(f"#tab-{tab}")
+        page.wait("!document.querySelector('[aria-busy=true]')")
+        equal(page.run("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]"),
+              [640, 400], f"{tab} sticks out")
+        expect(page.run(f"document.querySelector('#view-{tab}').clientHeight") > 200, tab, "has no room")
+    page.press("#tab-chat")
+    page.press("#settings")
+    page.wait("!!document.querySelector('dialog[open]')")
+    expect(page.run("(() => { const r = document.querySelector('dialog').getBoundingClientRect(); "
+                    "return r.top >= 0 && r.bottom <= innerHeight; })()"), "the dialog fits")
+    page.key("Escape")
+    page.theme("light")  # and motion as it was
+
+
+@test
 def by_keyboard_alone(page, server):
     page.begin()
     page.with_fields({"max_tokens": 8, **LONG})
@@ -696,7 +890,8 @@ def a_base_model_goes_on_with_a_text(page, server):
              "back').click()")
     page.wait(f"document.querySelector('.paper').value === "
               f"{json.dumps('Once upon a time' + direct['choices'][0]['text'])}")
-    time.sleep(0.5)  # it is kept a moment later
+    page.wait("import('/page/history.js').then(async (h) => { const [c] = await h.list();"
+              " return (await h.load(c.id)).nodes.size === 1; })")
     page.reload()
     equal(page.run("document.querySelector('.paper').value"),
           "Once upon a time" + direct["choices"][0]["text"], "kept")
@@ -704,6 +899,115 @@ def a_base_model_goes_on_with_a_text(page, server):
         page.size(width, 800)
         equal(page.run("document.documentElement.scrollWidth"), width, "width")
     page.size(1280, 800)
+
+
+@test
+def an_example_asks_and_a_token_leads_inside(page, server):
+    """One click asks; what was possible is seen whole wherever the token stands; the chosen one leads on."""
+    page.begin()
+    page.with_fields({"max_tokens": 80, **LONG})
+    example = page.text(".examples button")
+    page.press(".examples button")
+    page.answered(2)
+    equal(page.text(".message.user .said").strip(), example)
+    page.press(".message.assistant .act-tokens")
+    page.wait("document.querySelectorAll('.token-text span').length === 80")
+    expect(page.run("document.querySelector('.see-inside').checkVisibility()") is False, "nothing is chosen")
+    sides = set()
+    for height in (800, 420):  # room below every token, and below none of the last ones
+        page.size(1280, height)
+        for at in (0, 79):
+            page.run(f"document.querySelectorAll('.token-text span')[{at}].scrollIntoView({{block: 'end'}})")
+            place = page.run(f"""(() => {{
+                const at = document.querySelectorAll('.token-text span')[{at}].getBoundingClientRect();
+                return [at.left + at.width / 2, at.top + at.height / 2]; }})()""")
+            page.click(*place)
+            said = page.run(f"""(() => {{
+                const card = document.querySelector('.token-card').getBoundingClientRect(),
+                      room = document.querySelector('.chat-scroll').getBoundingClientRect(),
+                      at = document.querySelectorAll('.token-text span')[{at}].getBoundingClientRect();
+                return [card.height > 0, card.bottom <= room.bottom, card.top >= room.top,
+                        card.top >= at.bottom ? 'below' : card.bottom <= at.top ? 'above' : 'over']; }})()""")
+            equal(said[:3], [True, True, True], f"the card of token {at}, {height} high")
+            expect(said[3] != "over", "the card hides its token")
+            sides.add(said[3])
+    equal(sides, {"above", "below"})
+    page.size(1280, 800)
+    page.press(".see-inside")
+    page.wait("!document.querySelector('#view-inside').hidden")
+
+
+@test
+def help_says_what_is_where(page, server):
+    """Views that are there are one click away; those that are not say what brings them."""
+    page.begin()
+    page.press("#help")
+    meta = server.ask("/v1/models").json()["data"][0]["meta"]
+    for said in (page.text(".help .hint"), page.run("document.querySelector('#model-box').title")):
+        expect(f"{meta['n_layer']} layer" in said and f"{meta['n_ctx']:,} tokens" in said, said, meta)
+    there = page.run("[...document.querySelectorAll('#tabs button')].filter((e) => !e.hidden)"
+                     ".map((e) => e.textContent)")
+    equal(page.texts(".help dt button"), there)
+    equal(page.texts(".help dt.gone"), ["Experiments", "Training", "Recipes"])
+    for hint in page.texts(".help em"):
+        expect("--lab" in hint, hint)
+    page.press(".help dt:nth-of-type(3) button")
+    page.wait("!document.querySelector('dialog') && !document.querySelector('#view-inside').hidden")
+    for width in (320, 390, 1280):
+        page.size(width, 800)
+        page.press("#help")
+        equal(page.run("[document.documentElement.scrollWidth, (() => { const b = "
+                       "document.querySelector('dialog'); return b.scrollWidth <= b.clientWidth; })()]"),
+              [width, True], "width")
+        page.press("dialog .shut")
+        page.wait("!document.querySelector('dialog')")
+    page.size(1280, 800)
+
+
+@test
+def a_change_inside_outlives_a_reload(page, server):
+    page.begin()
+    chips = "[...document.querySelectorAll('#view-chat .chip')].map((e) => e.textContent)"
+    page.run("import('/page/state.js').then(({set}) => set({edits: ['L1H0:zero', 'z.0@h1@p2:scale=0.5']}))")
+    said = ["layer 1, head 0 off L1H0:zero ✕", "z.0@h1@p2:scale=0.5 ✕"]
+    equal(page.run(chips), said)
+    page.reload()
+    equal(page.run(chips), said, "after a reload")
+    page.press("#view-chat .chip")
+    page.press("#view-chat .chip")
+    page.reload()
+    equal(page.run(chips), [], "taken away")
+    page.run("import('/page/state.js').then(({set}) => set({edits: ['L1H0:zero']}))")
+    page.run("(() => { const s = document.querySelector('#model'); s.value = 'default'; s.dispatchEvent(new "
+             "Event('change')); })()")
+    page.wait("import('/page/state.js').then(({state}) => state.model === 'default')")
+    page.reload()
+    equal(page.run("import('/page/state.js').then(({state}) => state.edits)"), [], "another model's")
+
+
+@test
+def the_panels_by_keyboard_and_mouse(page, server):
+    def begin(width, lang):
+        page.begin(width, lang=lang)
+        page.with_reply(200, stream("A **list**:\n\n", "- one\n", "- two\n\n", "```py\nx = 1\n```\n"))
+        page.ask("A list?")
+        page.answered(2)
+
+    walk(page, "chat", begin)
+
+    def text(width, lang):
+        page.begin(width, lang=lang)
+        page.run("(() => { const s = document.querySelector('#model'); s.value = 'default'; s.dispatchEvent("
+                 "new Event('change')); })()")
+        page.wait("document.querySelector('#view-text')?.hidden === false")
+        page.with_fields({"seed": 4, "max_tokens": 16, **LONG})
+        page.run("document.querySelector('.paper').focus()")
+        page.type("To be or not")
+        page.key("Enter", control=True)
+        page.wait("document.querySelectorAll('.text-tokens .token-text span').length === 16 && "
+                  "!document.querySelector('#go').hidden")
+
+    walk(page, "text", text)
 
 
 @test

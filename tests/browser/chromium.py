@@ -22,7 +22,7 @@ def program():
 
 
 class Browser:
-    def __init__(self, path, timeout=30):
+    def __init__(self, path, timeout=120):  # seconds; only what hangs takes so long
         self.timeout = timeout
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         there_read, self.out = os.pipe()
@@ -154,7 +154,8 @@ class Tab:
                 and e.get("sessionId") == self.session]
 
     def complaints(self):
-        found = [e["exceptionDetails"]["text"] for e in self.seen("Runtime.exceptionThrown")]
+        thrown = [e["exceptionDetails"] for e in self.seen("Runtime.exceptionThrown")]
+        found = [t.get("exception", {}).get("description") or t["text"] for t in thrown]
         found += [str([a.get("value") for a in e["args"]]) for e in self.seen("Runtime.consoleAPICalled")]
         return found + [e["entry"]["text"] for e in self.seen("Log.entryAdded")]
 

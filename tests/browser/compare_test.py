@@ -91,10 +91,10 @@ def the_first_example_is_one_click_away(page, server):
     mark = page.run("getComputedStyle(document.querySelector('.compare-columns .parts'), '::before').content")
     equal(mark, '"▸"', "not by colour alone")
     words = page.text(".compare-verdict")
-    for part in (f"first {n} token", f"token {n + 1}", shown(a["logs"]["tokens"][n]),
+    for part in (f"{n} token", "the same, then they part", f"token {n + 1}", shown(a["logs"]["tokens"][n]),
                  shown(b["logs"]["tokens"][n])):
         expect(part in words, part, "is not in", words)
-    expect("neighbours change no bit" in page.text(".compare-cause"), page.text(".compare-cause"))
+    expect("other requests change no bit" in page.text(".compare-cause"), page.text(".compare-cause"))
     page.picture_in("compare", True)
     # Both distributions at that place, as each model gives them alone.
     rows = page.run("[...document.querySelectorAll('.compare-bars tbody tr')].map((r) => "
@@ -393,7 +393,8 @@ def an_answer_of_the_chat_leads_here(page, server):
     equal(page.run("[...document.querySelectorAll('.compare-side select')].map((s) => s.value)"),
           ["chat", "none", "balanced", "chat", "head", "balanced"])
     equal(page.run("Number(document.querySelector('.compare > .row input').value)"), node["seed"])
-    expect("2 earlier messages" in page.text(".compare"), "what was said before is asked, too")
+    # What was said before is asked, too: known once the server said that the model chats.
+    page.wait("document.querySelector('.compare').textContent.includes('2 earlier messages')")
     page.press("#compare-go")
     compared(page)
     sides = kept(page)["sides"]
@@ -426,19 +427,60 @@ def both_languages_and_widths(page, server):
                        e.labels?.length))
       .map((e) => e.id || e.outerHTML)""")
     equal(unnamed, [], "controls without a name")
-    # By the keys alone: from the prompt to the button, and there.
-    page.run("document.querySelector('#compare-prompt').focus()")
-    seen = []
-    for _ in range(12):
-        page.key("Tab")
-        seen.append(page.run("document.activeElement.id || document.activeElement.tagName"))
-        outline = page.run("getComputedStyle(document.activeElement).outlineStyle")
-        expect(outline == "solid", "focus is not seen on", seen[-1])
-        if seen[-1] == "compare-go":
-            break
-    equal(seen[-1], "compare-go", seen)
-    page.key("Enter")
-    compared(page)
+
+
+@test
+def everything_by_mouse_and_by_keys(page, server):
+    place = "document.querySelector('.compare-place h2').textContent"
+    for lang in ("en", "zh"):
+        for width in (390, 1280):
+            begin(page, width, lang)
+            page.press(".compare-tries [data-name=head]")
+            page.press(".compare-tries [data-name=models]")
+            page.press("#compare-go")
+            compared(page)
+            parting = page.run(place)
+            page.press(".compare-column.side-0 [data-t='5']")
+            expect(page.run(place) != parting and " 6 " in page.run(place), page.run(place))
+            page.press(".compare-context button")
+            equal(page.run(place), parting)
+            left, top, wide, high = page.run("""new Promise((done) => {
+                const c = document.querySelector('.compare-heads canvas');
+                c.scrollIntoView({block: 'center'});
+                requestAnimationFrame(() => requestAnimationFrame(() => {
+                  const r = c.getBoundingClientRect(); done([r.left, r.top, r.width, r.height]); })); })""")
+            page.click(left + 2.5 / 6 * wide, top + 1.5 / 6 * high)
+            read = page.text("#compare-read")
+            expect(("Layer 1, head 2:" if lang == "en" else "第 1 层第 2 头") in read, read)
+            # By the keys alone: from the prompt to the button, and there; then the texts and the heads.
+            page.run("document.querySelector('#compare-prompt').focus()")
+            seen = []
+            for _ in range(16):
+                page.key("Tab")
+                seen.append(page.run("document.activeElement.id || document.activeElement.tagName"))
+                outline = page.run("getComputedStyle(document.activeElement).outlineStyle")
+                expect(outline == "solid", "focus is not seen on", seen[-1])
+                if seen[-1] == "compare-go":
+                    break
+            equal(seen[-1], "compare-go", seen)
+            page.key("Enter")
+            page.wait("document.querySelector('#compare-go').hidden || "
+                      "!!document.querySelector('.compare-columns [aria-busy=true]')")
+            compared(page)
+            reached = set()
+            for _ in range(40):
+                page.key("Tab")
+                part = page.run("""(() => { const e = document.activeElement;
+                    return [e.closest('.compare-column, .compare-along, .compare-heads')?.className ?? '',
+                            getComputedStyle(e).outlineStyle, e.matches('.compare-heads summary')]; })()""")
+                equal(part[1], "solid", part)
+                reached.add(part[0])
+                if part[2]:
+                    break
+            for name in ("compare-column side-0", "compare-column side-1", "compare-along", "compare-heads"):
+                expect(name in reached, name, reached)
+            page.key("Enter")
+            page.wait("!!document.querySelector('.compare-difference')")
 
 
 @test

@@ -38,6 +38,8 @@ def numbers(text):
 
 def begin(page, model="default", width=1280, lang="en"):
     page.begin(width, "#view=inside", lang)
+    page.wait("[...document.querySelector('#model').options].some((o) => o.value === "
+              f"{json.dumps(model)})")
     page.run(f"""(() => {{ const s = document.querySelector('#model');
         if (s.value !== {json.dumps(model)}) {{
           s.value = {json.dumps(model)}; s.dispatchEvent(new Event('change')); }} }})()""")
@@ -48,8 +50,7 @@ def begin(page, model="default", width=1280, lang="en"):
 
 
 def finding(page, name):
-    # Without the button behind it.
-    return page.run(f"document.querySelector('[data-finding={name}]')?.firstChild.textContent ?? null")
+    return page.text(f"[data-finding={name}] .finding-words")
 
 
 def steppers(page):
@@ -86,19 +87,21 @@ def which_token_do_most_heads_look_at(page, server):
 
 @test
 def which_head_copies_the_previous_token(page, server):
+    begin(page)
     heads = inspect(page, "heads")["data"]["heads"]
     best = max(heads, key=lambda h: h["previous"])
     said = finding(page, "previous")
     expect(said.startswith(f"Layer {best['layer']}, head {best['head']} copies the previous token"), said)
     same(numbers(said)[2], best["previous"], "its weight")
     named = sum(h["label"].startswith("previous token") for h in heads)
-    expect(f" {named} heads are named so" in said, said, named)
+    expect(f" {named} heads are labelled so" in said, said, named)
     said, sinks = finding(page, "sinks"), sum(h["sink"] > 0.3 for h in heads)
     expect(said.startswith(f"{sinks} of 36 heads are sinks"), said)
 
 
 @test
 def what_the_strongest_massive_channel_is_worth(page, server):
+    begin(page)
     effect = inspect(page, "massive", "--zero")["data"]["interventions"][0]
     spot, said = effect["set"][0], finding(page, "zero")
     expect(f"channel {spot['channel']} at token {spot['token']} " in said and
@@ -116,6 +119,7 @@ def what_the_strongest_massive_channel_is_worth(page, server):
 
 @test
 def what_the_gates_do(page, server):
+    begin(page)
     expect("no gates" in finding(page, "gate"), finding(page, "gate"))
     begin(page, "default-gated")
     gates = inspect(page, "gates", model="default-gated")["data"]["gates"]
@@ -123,7 +127,7 @@ def what_the_gates_do(page, server):
     same(numbers(said)[0], sum(g["mean"] for g in gates) / len(gates), "mean of the gates")
     closed = [sum(g["closed"] for g in gates if g["layer"] == l) / 6 for l in range(6)]
     shut = max(range(6), key=lambda l: closed[l])
-    got = re.search(r"([\d.]+) % of their values are closed \(below 0\.1\): the most in layer (\d) "
+    got = re.search(r"([\d.]+) % of their values are closed \(below 0\.1\), the most in layer (\d) "
                     r"\(([\d.]+) %\), ([\d.]+) % in layer 0", said)
     expect(got, said)
     same(got[1], 100 * sum(g["closed"] for g in gates) / len(gates), "closed")
@@ -134,8 +138,52 @@ def what_the_gates_do(page, server):
     open_ = server.ask("/v1/look", {"model": "default-gated", "ids": ids, "want": ["tokens"],
                                     "edits": ["attn_gate.*:replace=100"]}).json()["tokens"]["perplexity"]
     page.wait("!!document.querySelector('[data-finding=open]')")
-    same(re.search(r"to ([\d.]+)", finding(page, "open"))[1], open_, "gates held open")
+    same(numbers(finding(page, "open"))[2], open_, "gates held open")
     page.picture_in("inside-gated", whole=True)
+
+
+@test
+def the_four_answers_in_chinese_and_on_the_first_screen(page, server):
+    """The same numbers as the command line's, found without scrolling: on a phone they begin there."""
+    for model in ("default", "default-gated"):
+        begin(page, model, 1280, "zh")
+        heads = inspect(page, "heads", model=model)
+        best = []
+        for rows in (rows for layer in maps_of(page, model) for rows in layer):
+            sums = [sum(column) for column in zip(*rows)]
+            best.append((max(range(len(sums)), key=lambda t: sums[t]), max(sums) / len(rows)))
+        most = max(set(t for t, _ in best), key=lambda t: sum(x == t for x, _ in best))
+        shares = [s for t, s in best if t == most]
+        said = finding(page, "looked")
+        token = heads["text"]["tokens"][most]
+        expect(said.startswith(f"多数头（36 个中的 {len(shares)} 个）最关注词元 {most} “{token}”"), said)
+        same(numbers(said)[-1], sum(shares) / len(shares), "mean share")
+        copies, said = max(heads["data"]["heads"], key=lambda h: h["previous"]), finding(page, "previous")
+        expect(f"是第 {copies['layer']} 层第 {copies['head']} 头：" in said, said)
+        same(numbers(said)[2], copies["previous"], "its weight")
+        effect = inspect(page, "massive", "--zero", model=model)["data"]["interventions"][0]
+        spot, said = effect["set"][0], finding(page, "zero")
+        expect(f"词元 {spot['token']} " in said and f"的通道 {spot['channel']}，" in said and
+               f"第 {effect['layer']} 层之后" in said, said)
+        before, after = re.search(r"从 ([\d.]+) 变为 ([\d.]+)", said).groups()
+        same(before, effect["perplexity_before"], "before")
+        same(after, effect["perplexity_after"], "after")
+        said = finding(page, "gate")
+        if model == "default":
+            equal(said, "这个模型的注意力没有门。")
+        else:
+            gates = inspect(page, "gates", model=model)["data"]["gates"]
+            same(numbers(said)[0], sum(g["mean"] for g in gates) / len(gates), "mean of the gates")
+            same(numbers(said)[1], 100 * sum(g["closed"] for g in gates) / len(gates), "closed")
+        for lang in ("zh", "en"):
+            begin(page, model, 1280, lang)
+            low = page.run("Math.max(...['looked', 'previous', 'zero', 'gate'].map((name) => "
+                           "document.querySelector(`[data-finding=${name}]`)"
+                           ".getBoundingClientRect().bottom))")
+            expect(low <= 800, lang, "below the first screen", low)
+            begin(page, model, 390, lang)
+            top = page.run("document.querySelector('[data-finding=looked]').getBoundingClientRect().top")
+            expect(top < 700, lang, "begins far below on a phone", top)
 
 
 # ------------------------------------------------------------------------------------- pictures and tables
@@ -162,6 +210,7 @@ def figures_of_heads(page, server):
 
 @test
 def the_map_and_who_looks_where(page, server):
+    begin(page)
     weights = inspect(page, "attention", "--layer", "5", "--head", "3")["data"]["weights"]
     equal(steppers(page)[:2], ["Layer 5", "Head 3"], "the clearest head that is no sink")
     page.run("document.querySelector('#inside-token-20').click()")
@@ -209,6 +258,8 @@ def the_map_and_who_looks_where(page, server):
 
 @test
 def the_largest_activations(page, server):
+    begin(page)
+    page.run("document.querySelector('#inside-token-20').click()")
     data = inspect(page, "massive")["data"]["stacks"][0]
     page.run("document.querySelector('#inside-massive-table').open = true")
     page.wait("document.querySelectorAll('#inside-massive-table tbody tr').length === 7")
@@ -240,7 +291,7 @@ def a_head_is_switched_off(page, server):
     ids = inspect(page, "heads")["text"]["ids"]
     with_edit = server.ask("/v1/look", {"model": "default", "ids": ids, "want": ["tokens"],
                                         "edits": ["z.5@3:zero"]}).json()["tokens"]
-    same(re.search(r"to ([\d.]+)", said)[1], with_edit["perplexity"], "perplexity without the head")
+    same(re.search(r"goes from [\d.]+ to ([\d.]+)", said)[1], with_edit["perplexity"], "without the head")
     # What is below is the changed model's.
     heads = inspect(page, "heads", "--edit", "L5H3:zero")["data"]["heads"]
     page.run("document.querySelector('#inside-heads-table').open = true")
@@ -272,7 +323,8 @@ def a_channel_is_set_to_zero(page, server):
     page.press("[data-finding=zero] button")
     page.wait("!document.querySelector('.effect').hidden && " + READY)
     effect = inspect(page, "massive", "--zero")["data"]["interventions"][0]
-    same(re.search(r"to ([\d.]+)", page.text(".effect p"))[1], effect["perplexity_after"], "without it")
+    same(re.search(r"goes from [\d.]+ to ([\d.]+)", page.text(".effect p"))[1], effect["perplexity_after"],
+         "without it")
     page.press("[data-finding=zero] button")
     page.wait("document.querySelector('.effect').hidden && " + READY)
     # An edit that cannot be is told in words, and the way back works.
@@ -312,6 +364,10 @@ def looking_while_it_writes(page, server):
     expect("answer" in page.text(".inside .what"), page.text(".inside .what"))
     chosen = page.run("import('/page/state.js').then(({state}) => state.chosen)")
     expect(steppers(page)[2].startswith(f"{chosen['at']} “"), steppers(page), chosen["at"])
+    # Whoever comes from a token sees it at once: the text stands before what was found in it.
+    places = [page.run(f"document.querySelector('.inside .{box}').getBoundingClientRect().top")
+              for box in ("text", "findings")]
+    expect(places[0] < 400 and places[0] < places[1], "the text, then the findings", places)
     # A frame has the figures that reading the text again gives.
     choose(page, "#inside-heads .head select:nth-of-type(1)", "token")
     page.run("document.querySelector('#inside-heads-table').open = true")
@@ -371,6 +427,62 @@ def by_keyboard_alone(page, server):
     unnamed = page.run("""[...document.querySelectorAll('.inside button, .inside select, .inside textarea')]
         .filter((e) => !(e.innerText || e.getAttribute('aria-label') || e.title)).length""")
     equal(unnamed, 0, "controls without a name")
+
+
+@test
+def everything_by_mouse_and_by_keys(page, server):
+    """In both languages, on a phone and on a wide screen: a token, a head, its switch, a table, by the mouse;
+    then the same by the keys, from one control to the next, each of which can be seen to have the focus."""
+    for lang in ("en", "zh"):
+        for width in (390, 1280):
+            begin(page, "default", width, lang)
+            page.press("#inside-token-20")
+            expect(steppers(page)[2].startswith("20 “"), steppers(page))
+            page.press(".step-h button:last-child")
+            page.press(".step-l button:first-child")
+            equal([re.search(r"\d+", s)[0] for s in steppers(page)[:2]], ["4", "4"], "stepped")
+            left, top, wide, high = page.run("""new Promise((done) => {
+                const c = document.querySelector('#inside-heads canvas'); c.scrollIntoView({block: 'center'});
+                requestAnimationFrame(() => requestAnimationFrame(() => {
+                  const r = c.getBoundingClientRect(); done([r.left, r.top, r.width, r.height]); })); })""")
+            page.click(left + 3.5 / 6 * wide, top + 3.5 / 6 * high)  # the middle of a cell
+            equal([re.search(r"\d+", s)[0] for s in steppers(page)[:2]], ["3", "3"], "a cell")
+            page.press(".steppers button[data-edit]")
+            page.wait("!document.querySelector('.effect').hidden && " + READY)
+            expect("L3H3:zero" in page.text(".effect p"), page.text(".effect p"))
+            page.press("#view-inside .chip")
+            page.wait("document.querySelector('.effect').hidden && " + READY)
+            page.press("#inside-heads-table summary")
+            page.wait("document.querySelectorAll('#inside-heads-table td').length === 36")
+            page.press("#inside-heads-table summary")
+            # By the keys.
+            page.run("document.querySelector('#inside-own').focus()")
+            reached = set()
+            for _ in range(60):
+                page.key("Tab")
+                name, outline = page.run("""(() => { const e = document.activeElement;
+                    return [e.id || e.closest('[id]')?.id || e.tagName,
+                            getComputedStyle(e).outlineStyle]; })()""")
+                expect(outline == "solid", "focus is not seen on", name)
+                reached.add(name)
+                if page.run("document.activeElement.matches('#inside-massive-table summary')"):
+                    break
+            wanted = {"inside-go", "inside-live", "inside-findings", "inside-text", "inside-heads",
+                      "inside-map", "inside-all", "inside-grid", "inside-massive", "inside-massive-table"}
+            expect(wanted <= reached | {n.split("-token-")[0] + "-text" for n in reached if "-token-" in n},
+                   "not reached:", wanted - reached)
+            page.key("Enter")
+            page.wait("document.querySelectorAll('#inside-massive-table tbody tr').length === 7")
+            page.run("document.querySelector('#inside-heads canvas').focus()")
+            page.key("ArrowRight")
+            equal([re.search(r"\d+", s)[0] for s in steppers(page)[:2]], ["3", "4"], "by the keys")
+            page.run("document.querySelector('.steppers button[data-edit]').focus()")
+            page.key("Enter")
+            page.wait("!document.querySelector('.effect').hidden && " + READY)
+            expect("L3H4:zero" in page.text(".effect p"), page.text(".effect p"))
+            page.run("document.querySelector('#view-inside .chip').focus()")
+            page.key("Enter")
+            page.wait("document.querySelector('.effect').hidden && " + READY)
 
 
 @test

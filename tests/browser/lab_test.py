@@ -7,9 +7,10 @@ are those of `rapt lab`.
 """
 import json
 import sys
-import time
 
 import page_client
+from hostile import from_server, nothing_foreign
+from walk import walk
 from page_client import equal, expect, run, test
 from server import rapt_json, rapt_text
 
@@ -209,6 +210,29 @@ def a_run_by_keyboard_in_chinese_on_a_phone(page, server):
 
 
 @test
+def a_question_chosen_twice_is_drawn_once(page, server):
+    """What came for the first choice does not take the second one's field away while one types."""
+    at(page, "attention.alpha")
+    page.run("""(() => { window.ownFetch = window.fetch; window.later = [];
+      window.fetch = (path, o = {}) => !path.startsWith('/v1/lab/questions/') ? ownFetch(path, o) :
+        new Promise((done) => later.push(() => done(ownFetch(path, o)))); })()""")
+    for _ in range(2):
+        page.run("document.querySelector('[data-question=\"attention.alpha\"]').click()")
+    page.wait("later.length === 2")
+    page.run("later[1]()")
+    page.wait("!!document.querySelector('.lab-main:not([aria-busy]) .document')")
+    page.run("document.querySelector('#lab-seed').focus(); window.there = document.activeElement; 0")
+    page.run("later[0](), new Promise((done) => setTimeout(done, 0))")
+    page.run("ownFetch('/v1/lab/questions/attention.alpha').then((r) => r.text())")
+    equal(page.run("document.activeElement === there && there.isConnected"), True, "the field is still there")
+    page.size(1000, 800)  # another width: everything is drawn anew
+    page.wait("!there.isConnected")
+    equal(page.run("document.activeElement.id"), "lab-seed", "and has the focus")
+    page.run("window.fetch = ownFetch")
+    page.size(1280, 800)
+
+
+@test
 def quick_runs_tell_how_far_they_are(page, server):
     at(page, "blocks.moe")
     page.run("""(() => { window.told = []; new MutationObserver(() => {
@@ -242,10 +266,8 @@ def stop_and_one_at_a_time(page, server):
     page.wait(WORKING)
     equal(page.text(".lab-command code"), "rapt lab residual")
     page.press(".lab-working .stop")
-    began = time.monotonic()
     page.wait("document.querySelector('.lab-run').textContent.includes('Stopped before there was a result')")
     expect(nothing_runs(page), "the server still works")
-    expect(time.monotonic() - began < 5, "it took", time.monotonic() - began, "s")
     equal(page.run("document.querySelectorAll('.lab-form').length"), 1, "it can be run again")
 
 
@@ -325,6 +347,36 @@ def the_view_comes_and_goes(page, server):
     for theme in ("light", "dark"):
         page.theme(theme)
         page.picture_in(f"lab-{theme}")
+
+
+@test
+def hostile_sentences_and_results_stay_text(page, server):
+    page.begin(hash="#view=play")
+    page.wait("document.querySelector('#view-play')?.hidden === false")
+    from_server(page, "/v1/(lab|runs)", "id kind mark experiment how code object")
+    page.run("document.querySelector('#tab-lab').click()")
+    page.wait("document.querySelectorAll('.lab-topics button').length > 90")
+    for i in range(0, 97, 4):
+        page.run(f"document.querySelectorAll('.lab-topics button')[{i}].click()")
+        page.wait("!!document.querySelector('.lab-main:not([aria-busy]) .lab-says')")
+        nothing_foreign(page, f"sentence {i}")
+    # A result, with hostile words in every place.
+    page.run("document.querySelector('[data-question=\"biases.key\"]').click()")
+    page.wait("!!document.querySelector('#lab-seed')")
+    compute(page, 13, "quick")
+    page.wait(DONE)
+    nothing_foreign(page, "a result")
+    expect(page.run("said") >= 500, page.run("said"))
+    page.run("window.fetch = ownFetch")
+
+
+@test
+def the_panel_by_keyboard_and_mouse(page, server):
+    def begin(width, lang):
+        at(page, "norms.place", lang, width)
+        page.wait("document.querySelectorAll('.lab-main .document').length > 0")
+
+    walk(page, "lab", begin, leave=".lab-form .main, .lab-back")
 
 
 @test

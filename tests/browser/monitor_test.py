@@ -224,15 +224,43 @@ def both_languages_and_widths(page, server):
             equal(missing, [], "words that are missing")
             page.picture_in(f"monitor-{lang}-{width}", True)
     expect("空闲" in page.text("[data-model=chat] .monitor-sentence"), "in Chinese")
-    page.run("document.querySelector('#tab-monitor').focus()")
-    reached = []
-    for _ in range(10):
-        page.key("Tab")
-        reached.append(page.run("document.activeElement.dataset.text || document.activeElement.tagName"))
-        equal(page.run("getComputedStyle(document.activeElement).outlineStyle"), "solid", reached[-1])
-        if "SUMMARY" in reached or "as_table" in reached:
-            break
-    expect("monitor_hold" in reached, reached)
+
+
+@test
+def everything_by_mouse_and_by_keys(page, server):
+    held = "document.querySelector('[data-text=monitor_hold]').getAttribute('aria-pressed')"
+    twin = "[data-model=chat] .twin"
+    for lang in ("en", "zh"):
+        for width in (390, 1280):
+            begin(page, width, lang)
+            with asking(server, "Something to be seen"):  # there are curves
+                page.wait(f"!document.querySelector('{twin}').hidden && "
+                          "!!document.querySelector('[data-model=chat] .monitor-requests tbody tr')")
+            page.press("[data-text=monitor_hold]")
+            equal(page.run(held), "true")
+            page.press("[data-text=monitor_hold]")
+            equal(page.run(held), "false")
+            page.press(f"{twin} summary")
+            page.wait(f"document.querySelectorAll('{twin} tbody tr').length > 1")
+            page.press(f"{twin} summary")
+            page.wait(f"!document.querySelector('{twin}').open")
+            page.run("document.querySelector('#tab-monitor').focus()")
+            reached = []
+            for _ in range(20):
+                page.key("Tab")
+                reached.append(page.run("document.activeElement.dataset.text || "
+                                        "document.activeElement.tagName"))
+                equal(page.run("getComputedStyle(document.activeElement).outlineStyle"), "solid", reached[-1])
+                if reached[-1] == "monitor_hold":
+                    page.key("Space")
+                    equal(page.run(held), "true")
+                    page.key("Enter")
+                    equal(page.run(held), "false")
+                if page.run(f"document.activeElement.matches('{twin} summary')"):
+                    break
+            expect("monitor_hold" in reached, reached)
+            page.key("Enter")
+            page.wait(f"document.querySelectorAll('{twin} tbody tr').length > 1")
 
 
 @test

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import sys
-import time
 
 import chromium
 
@@ -33,8 +32,8 @@ class Page(chromium.Tab):
         self.open(self.address + hash)
 
     def reload(self):
+        self.run("delete document.documentElement.dataset.ready")  # of the page that goes away
         self.call("Page.reload")
-        time.sleep(0.1)
         self.wait("document.documentElement?.dataset.ready === 'yes'")
 
     def text(self, selector):
@@ -44,13 +43,35 @@ class Page(chromium.Tab):
         return self.run(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)")
 
     def press(self, selector):
-        """A click with the mouse in the middle of an element."""
-        at = self.run(f"""new Promise((done) => {{ const e = document.querySelector({json.dumps(selector)});
-            e.scrollIntoView({{block: 'center'}});
-            requestAnimationFrame(() => requestAnimationFrame(() => {{  // what comes into sight gets its size
-              const r = e.getBoundingClientRect();
-              done([r.left + r.width / 2, r.top + r.height / 2]); }})); }})""")
+        """A click with the mouse in the middle of an element, once it stands still and nothing covers it."""
+        at = self.run(f"""new Promise((done, fail) => {{
+            let before = '', frames = 0;
+            const look = () => {{
+              const e = document.querySelector({json.dumps(selector)});
+              if (!e) return fail(new Error('nothing to press: ' + {json.dumps(selector)}));
+              e.scrollIntoView({{block: 'center', inline: 'nearest'}});
+              const r = e.getBoundingClientRect(), x = r.left + r.width / 2, y = r.top + r.height / 2;
+              const now = [x, y, r.width, r.height].join(' '), top = document.elementFromPoint(x, y);
+              const there = top && (e.contains(top) || top.contains(e) && getComputedStyle(e).pointerEvents
+                  === 'none' || e.labels && [...e.labels].some((l) => l.contains(top)));
+              if (now === before && there) {{
+                window.pressed = false;
+                addEventListener('click', ({{target}}) => {{
+                  window.pressed = e.contains(target) || [...e.labels || []].some((l) => l.contains(target)) ?
+                    'hit' : target.outerHTML; }}, {{capture: true, once: true}});
+                return done([x, y]);
+              }}
+              before = now;
+              if (++frames > 600)
+                return fail(new Error('covered: ' + {json.dumps(selector)} + ' by ' + top?.outerHTML));
+              requestAnimationFrame(look);
+            }};
+            look(); }})""")
         self.click(*at)
+        # A new document has no such variable: the click led there.
+        self.wait("window.pressed !== false")
+        expect(self.run("window.pressed ?? 'hit'") == "hit", selector, "moved: the click fell on",
+               self.run("window.pressed"))
 
     def ask(self, text):
         self.run("document.querySelector('#input').focus()")
@@ -120,7 +141,9 @@ def nothing_was_complained_about(page):
     equal(hosts, {page.address.split("/")[2]}, "hosts that were asked")
 
 
-def run_once(what, flags, models):
+def run(what, flags=(), models=None):
+    """Every @test of the file that asks, each as f(page, server). models(args): what is served; without it
+    the tests' chat model and the program's own."""
     path = chromium.program()
     if not path:
         print("skipped: no chromium-headless-shell or chromium is installed")
@@ -139,14 +162,3 @@ def run_once(what, flags, models):
             return serving.run_tests(args, page, server)
         finally:
             browser.close()
-
-
-def run(what, flags=(), models=None):
-    """Every @test of the file that asks, each as f(page, server). models(args): what is served; without it
-    the tests' chat model and the program's own. A browser on a busy machine may miss a moment that a test
-    waits for: it is tried once more, aloud."""
-    code = run_once(what, flags, models)
-    if code == 1:
-        print("tried again:", flush=True)
-        code = run_once(what, flags, models)
-    return code

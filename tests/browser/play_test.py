@@ -9,6 +9,7 @@ import re
 import sys
 
 from page_client import nothing_was_complained_about as complaints_of
+from walk import walk
 from page_client import equal, expect, run, test
 
 MODULE = "/page/views/play/attention.js"
@@ -399,6 +400,11 @@ def languages_widths_and_themes(page, server):
     page.press("#lang")
     page.wait("document.querySelector('#play-text').value === 'The cat sat on the mat'")
     expect(said(page).startswith("“mat” sees 6 tokens"), said(page))
+
+
+@test
+def the_panel_by_keyboard_and_mouse(page, server):
+    walk(page, "play", lambda width, lang: begin(page, width, lang))
 
 
 @test

@@ -5,6 +5,8 @@ import json
 import re
 import sys
 
+from hostile import nothing_foreign, short
+from walk import walk
 from page_client import equal, expect, run, serving, test
 
 
@@ -221,6 +223,14 @@ def hostile_recipes_are_words(page, server):
         page.wait(f"document.querySelector('#recipe-text').value === {json.dumps(text)}")
         page.wait("document.querySelector('.recipe-result .row .hint').hidden")
         equal(page.run("document.querySelectorAll('#view-recipe script, .recipe-form img').length"), 0)
+    texts = short()
+    for i in range(0, len(texts), 20):  # names, notes, fields that there are not, and the errors about them
+        name, note, *fields = texts[i:i + 20]
+        for recipe in ({"preset": "gpt-char", "name": name, "note": note},
+                       {"preset": "gpt-char", "name": name, **{f: f for f in fields}}):
+            write(page, json.dumps(recipe))
+            page.wait("document.querySelector('.recipe-result .row .hint').hidden")
+            nothing_foreign(page, f"texts {i} and on")
     choose(page, "#recipe-preset", "gpt-char")
     page.wait("document.querySelector('.recipe .error').hidden && "
               "document.querySelector('.recipe-result h2').textContent === 'gpt-char'")
@@ -341,6 +351,16 @@ def languages_widths_and_themes(page, server):
     page.press("#lang")
     page.wait("document.querySelector('.recipe-form').textContent.includes('channels of the residual')")
     equal(facts(page), as_drawn(show(page, "gpt-char")))
+
+
+@test
+def the_panel_by_keyboard_and_mouse(page, server):
+    def there(width, lang):
+        begin(page, width, lang)
+        choose(page, "#recipe-other", "llama3")
+        page.wait("document.querySelectorAll('.differ tbody tr').length > 0")
+
+    walk(page, "recipe", there, leave=".take, .download")
 
 
 @test

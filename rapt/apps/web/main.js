@@ -28,6 +28,7 @@ async function main() {
     title: 'view_chat',
     history: true,
     offers: (s) => !watches(s) && (!s.props || chats(s)),
+    needs: 'needs_chat',
     mount: (e) => chat.mount(e),
     show: () => chat.show()
   });
@@ -43,9 +44,15 @@ async function main() {
   registerView({name: 'inside', title: 'view_inside', folder: true, offers: models});
   registerView({name: 'compare', title: 'view_compare', folder: true, offers: models});
   registerView({name: 'play', title: 'view_play', folder: true});
-  registerView({name: 'lab', title: 'view_lab', folder: true, offers: lab});
-  registerView({name: 'train', title: 'view_train', folder: true, offers: (s) => lab(s) || watches(s)});
-  registerView({name: 'recipe', title: 'view_recipe', folder: true, offers: lab});
+  registerView({name: 'lab', title: 'view_lab', folder: true, offers: lab, needs: 'needs_lab'});
+  registerView({
+    name: 'train',
+    title: 'view_train',
+    folder: true,
+    offers: (s) => lab(s) || watches(s),
+    needs: 'needs_lab'
+  });
+  registerView({name: 'recipe', title: 'view_recipe', folder: true, offers: lab, needs: 'needs_lab'});
   registerView({name: 'monitor', title: 'view_monitor', folder: true, offers: models});
   const viewOf = (c) => c.kind === 'text' ? writer : chat;
 
@@ -90,7 +97,7 @@ async function main() {
   });
 
   await loadModels();
-  await resumeAll(find, (c) => viewOf(c).changed(c));
+  await resumeAll(find, (c, node) => viewOf(c).changed(c, node));
   if (watches(state)) openView(wanted.view === 'play' ? 'play' : 'train');
   else if (!(wanted.conversation && await open(wanted.conversation))) openView(wanted.view);
   else if (wanted.view && wanted.view !== state.view) openView(wanted.view);

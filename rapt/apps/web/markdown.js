@@ -603,12 +603,15 @@ export class MarkdownView {
     this.passing = [];  // elements behind them, made anew each time
     this.grows = null;  // a fence or a table that is open: it takes new lines as they come
     this.note = null;
+    this.over = false;
   }
 
-  // The whole text so far: once a frame at most. over: nothing follows.
+  // The whole text so far: once a frame at most. over: nothing follows; where something does all the same
+  // (an answer that is gone on with), it belongs to the block that was last.
   set(text, over = false) {
     const kept = text.length > kMost ? text.slice(0, kMost) : text;
-    if (!kept.startsWith(this.text)) this.reset();
+    if (!kept.startsWith(this.text) || (this.over && !(over && kept === this.text))) this.reset();
+    this.over = over;
     this.text = kept;
     const lines = kept.slice(this.settled).split('\n'), blocks = blocksOf(lines);
     // A block is complete where the first line of the next one is.

@@ -154,7 +154,10 @@ export class MessageView {
     this.figures(writing);
     this.failure(writing);
     for (const b of this.buttons) b.disabled = writing && !/act-(copy|tokens)/.test(b.className);
-    if (this.goOn) this.goOn.hidden = !node.text;
+    // Of an answer that never came there is nothing to copy, to change or to go on with.
+    if (node.role === 'assistant')
+      for (const b of this.buttons)
+        if (/act-(copy|edit|go_on|to_compare)/.test(b.className)) b.hidden = !node.text;
     if (this.tokensButton) this.tokensButton.hidden = !node.tokens || !node.tokens.length;
   }
 

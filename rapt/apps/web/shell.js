@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The frame of the page: views as tabs, language, light and dark, the list of conversations as a drawer on a
 // phone, notices, dialogs. A view is added with
-//   registerView({name, title, history, offers, mount, show, hide})   or   {name, title, offers, folder: true}
+//   registerView({name, title, history, offers, needs, mount, show, hide})
+//   or {name, title, offers, needs, folder: true}
 //     name     in the address: #view=name
-//     title    key of its tab's words (words/en.json, words/zh.json)
+//     title    key of its tab's words (words/en.json, words/zh.json); view_NAME_is: a sentence about it
 //     history  true: the list of conversations stands beside it
 //     offers   (state) → whether the view is there for the chosen model; absent: always
+//     needs    key of the sentence that says what a view that is not offered wants; absent: not spoken of
 //     mount    (element) called once, before it is first shown; the element is a tabpanel that scrolls
 //     show     (state) each time it becomes the one that is seen; hide () when it is no longer
 //     folder   true: mount, show and hide are exports of /page/views/NAME/view.js, which is fetched with its
 //              style.css, en.json and zh.json (keys begin with NAME_) when the view is first opened
 // Sentences of finished text for those who listen: announce(text).
 import {byId, el} from '/page/shared/dom.js';
+import {fillHelp, modelFacts} from './help.js';
 import {addWords, say, tr} from './i18n.js';
 import {follow, kept, set, state} from './state.js';
 
@@ -35,6 +38,7 @@ export function registerView(view) {
     tabIndex: -1
   });
   tab.dataset.text = view.title;
+  tab.dataset.hint = `view_${view.name}_is`;
   tab.addEventListener('click', () => openView(view.name));
   views.push({history: false, ...view, panel, tab, mounted: false});
   byId('tabs').append(say(tab));
@@ -166,7 +170,8 @@ function languages() {
     document.documentElement.dataset.theme = name;
     set({theme: name});
     theme.textContent = tr(`theme_${wanted()}`);
-    theme.setAttribute('aria-label', tr('theme_label', {now: tr(`theme_${wanted()}`)}));
+    theme.title = tr('theme_label', {now: tr(`theme_${wanted()}`)});
+    theme.setAttribute('aria-label', theme.title);
   };
   set({lang: language === 'zh' ? 'zh' : 'en'});
   lang.addEventListener('click', () => {
@@ -263,10 +268,27 @@ export function saveFile(name, text) {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
+function help() {
+  follow('model models lang', () => {
+    byId('model-box').title = [modelFacts(), tr('model_hint')].filter(Boolean).join('\n');
+  });
+  byId('help').addEventListener('click', () => dialog('help_title', (body, close) => {
+    const watches = Boolean(state.props && state.props.watch);
+    fillHelp(
+        body,
+        views.map((v) => ({...v, there: offered(v)})).filter((v) => v.there || (v.needs && !watches)),
+        (v) => {
+          close();
+          openView(v.name);
+        });
+  }));
+}
+
 export function beginShell() {
   languages();
   tabs();
   drawer();
+  help();
   follow('online lang', () => {
     byId('offline').hidden = state.online;
     byId('offline').textContent = state.online ? '' : tr('offline');

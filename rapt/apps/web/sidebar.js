@@ -102,7 +102,7 @@ export class Sidebar {
     };
     input.addEventListener('keydown', (event) => {
       if (event.key === 'Enter' && !event.isComposing) end(true);
-      if (event.key === 'Escape') {
+      if (event.key === 'Escape' && !event.isComposing) {
         event.stopPropagation();
         end(false);
       }

@@ -54,9 +54,11 @@ export function set(patch) {
       if (one.keys.some((key) => changed.includes(key))) one.fn(state);
 }
 
-// What the browser keeps between visits; where it may not keep anything, nothing is lost but that.
+// What the browser keeps between visits; where it may not keep anything, it holds until the page is left.
+const unkept = new Map();
 export const kept = {
   get(name, otherwise = null) {
+    if (unkept.has(name)) return unkept.get(name);
     try {
       const text = localStorage.getItem(`rapt.${name}`);
       return text === null ? otherwise : JSON.parse(text);
@@ -65,8 +67,7 @@ export const kept = {
   set(name, value) {
     try {
       localStorage.setItem(`rapt.${name}`, JSON.stringify(value));
-    } catch {
-      // full or forbidden
-    }
+      unkept.delete(name);
+    } catch { unkept.set(name, value); }  // full or forbidden
   },
 };

@@ -11,6 +11,7 @@ import {shown} from '/page/shared/signs.js';
 import {tokenSpans} from '/page/shared/spans.js';
 import {painter} from './figures.js';
 import {fixed, say, tr} from './i18n.js';
+import {openView} from './shell.js';
 import {follow, kept, set, state} from './state.js';
 
 const kMostSurprise = 8;  // nats: 1 in 3,000
@@ -37,6 +38,9 @@ registerColouring({
   index: (t) => known(t) ? Math.round(255 * (1 - Math.exp(t.logprob))) : -1
 });
 
+// A token may end within a character; the server writes its bytes then: <e8><93>.
+const inBytes = (text) => /^(?:<[0-9a-f]{2}>)+$/.test(text);
+
 const percent = (logprob) => {
   const p = 100 * Math.exp(logprob);
   return p >= 99.95 ? '100 %' : p >= 10 ? `${fixed(p, 0)} %` : p >= 0.1 ? `${fixed(p, 1)} %` : '< 0.1 %';
@@ -58,6 +62,7 @@ function card(token) {
       tr('token_unknown');
   return [
     el('p', {}, el('strong', {textContent: shown(token.text)}), ` ${figures}`),
+    ...(inBytes(token.text) ? [el('p', {className: 'hint', textContent: tr('token_bytes')})] : []),
     ...(rows.length ? [el('ol', {}, ...rows)] : []),
     ...(known(token) && token.top.length && !token.top.some(([text]) => text === token.text) ?
             [el('p', {className: 'hint', textContent: tr('token_outside', {n: token.top.length})})] :
@@ -77,10 +82,12 @@ export class TokenStrip {
     this.select = el('select');
     this.scale = el('canvas', {width: 256, height: 1, 'aria-hidden': 'true'});
     this.ends = [el('span'), el('span')];
+    this.inside = el('button', {type: 'button', className: 'small see-inside', hidden: true});
+    this.inside.addEventListener('click', () => openView('inside'));
     const head =
         el('div', {className: 'token-head'},
            el('label', {}, el('span', {'data-text': 'coloured'}), ' ', this.select),
-           el('span', {className: 'scale'}, this.ends[0], this.scale, this.ends[1]));
+           el('span', {className: 'scale'}, this.ends[0], this.scale, this.ends[1]), this.inside);
     const table =
         el('details', {className: 'twin'}, el('summary', {'data-text': 'as_table'}),
            el('div', {className: 'scroll'}));
@@ -118,7 +125,14 @@ export class TokenStrip {
             this.legend();
           },
           true),
-      follow('chosen', () => this.row.mark(state.chosen && same(state.chosen) ? state.chosen.index : -1)),
+      follow(
+          'chosen lang',
+          () => {
+            const chosen = state.chosen && same(state.chosen) ? state.chosen : null;
+            this.row.mark(chosen ? chosen.index : -1);
+            this.inside.hidden = !chosen;
+            this.inside.textContent = chosen ? tr('token_inside', {token: shown(chosen.token.text)}) : '';
+          }),
     ];
   }
   // The colourings that have something to show of this answer; the wanted one as soon as it is among them.
@@ -164,7 +178,10 @@ export class TokenStrip {
     this.card.replaceChildren(...card(token));
     span.setAttribute('aria-label', this.card.innerText.replace(/\s+/g, ' '));
     const room = this.box.getBoundingClientRect(), at = span.getBoundingClientRect();
-    this.card.style.top = `${at.bottom - room.top + 6}px`;
+    const seen = (this.element.closest('.chat-scroll, .view') || document.body).getBoundingClientRect();
+    const high = this.card.offsetHeight + 6;  // above the token where there is no room below
+    const above = at.bottom + high > seen.bottom && at.top - high >= seen.top;
+    this.card.style.top = `${(above ? at.top - high : at.bottom + 6) - room.top}px`;
     this.card.style.left =
         `${Math.max(0, Math.min(at.left - room.left, room.width - this.card.offsetWidth))}px`;
   }

@@ -179,7 +179,7 @@ window.addEventListener('pagehide', () => {
   for (const {conversation, node} of runs.values()) history.save(conversation, [node]);
 });
 
-// After a reload: what was being written goes on. find(id) → the conversation; changed(conversation).
+// After a reload: what was being written goes on. find(id) → the conversation; changed(conversation, node).
 export async function resumeAll(find, changed) {
   for (const [id, {stream, conversation, time}] of Object.entries(remembered())) {
     const c = Date.now() - time < kRemembered ? await find(conversation) : null,
@@ -188,6 +188,6 @@ export async function resumeAll(find, changed) {
       remember(id, null);
       continue;
     }
-    write(c, node, {stream}, () => changed(c)).then(() => changed(c));
+    write(c, node, {stream}, () => changed(c, node)).then(() => changed(c, node));
   }
 }

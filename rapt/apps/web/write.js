@@ -41,7 +41,7 @@ export class Writer {
       if (event.key === 'Enter' && (event.ctrlKey || event.metaKey) && !event.isComposing) {
         event.preventDefault();
         this.goOn();
-      } else if (event.key === 'Escape' && this.work()) {
+      } else if (event.key === 'Escape' && !event.isComposing && this.work()) {
         stop(this.conversation.id);
       }
     });
@@ -200,7 +200,8 @@ export class Writer {
   // another: a second ending of the same text; else what is there now is the text.
   async goOn(another = false) {
     const c = this.conversation;
-    if (this.work() || !this.whole() || !state.model) return;
+    if (this.work() || this.beginning || !this.whole() || !state.model) return;
+    this.beginning = true;  // until it is kept: a second click may come
     if (!another) {
       const gone = [...c.nodes.keys()];
       c.text = this.whole();
@@ -211,7 +212,8 @@ export class Writer {
     Object.assign(c, {model: state.model, updated: Date.now()});
     const node = tree.add(c, null, 'assistant', '', {model: state.model, tokens: []});
     await history.save(c, [node]);
-    set({conversation: c.id});
+    this.beginning = false;
+    if (c === this.conversation) set({conversation: c.id});
     const s = samplingFields(sampling());
     if (another) delete s.seed;  // the same seed would only say the same
     const again = await write(

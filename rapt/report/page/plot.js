@@ -39,7 +39,7 @@ export function chart(c, width, height = 300) {
   };
   const inner = c.log_y && y1 - y0 > 1 ?
       Array.from({length: Math.floor(y1) - Math.ceil(y0) + 1}, (_, i) => Math.ceil(y0) + i) :
-      ticks(y0, y1, 6);
+      c.log_y ? ticks(10 ** y0, 10 ** y1, 6).map(Math.log10) : ticks(y0, y1, 6);
   for (const t of inner) {
     const at = c.log_y ? 10 ** t : t;
     picture.append(svg('line', {x1: left, x2: width - right, y1: py(at), y2: py(at), class: 'rule'}));

@@ -145,6 +145,7 @@ export class HeadsPart {
     for (const {picture} of this.parts) picture.name();
   }
   tell(l, h, k) {
+    if (!this.seen) return;  // the pointer leaves a picture of the comparison before
     const label = (side) => pictureWords.labelOf(side.labels[l][h]) || tr('compare_no_label');
     this.read.textContent = this.alike ? tr('compare_head_read', {
       l: String(l),

@@ -5,7 +5,7 @@ import {el, options, svg} from '/page/shared/dom.js';
 import {shown} from '/page/shared/signs.js';
 import {tokenSpans} from '/page/shared/spans.js';
 
-import {count, fixed, perSecond, say, tr} from '../../i18n.js';
+import {count, fixed, say, tr} from '../../i18n.js';
 import {errorWords} from '../../message.js';
 import {follow, state} from '../../state.js';
 
@@ -26,7 +26,7 @@ export function verdict(data) {
   if (data.sides.some((s) => s.error)) return tr('compare_verdict_error');
   if (p.at)
     return tr(
-        'compare_verdict_part',
+        p.same[0] ? 'compare_verdict_part' : 'compare_verdict_part_at_once',
         {n: p.same[0], at: p.at[0] + 1, a: quote(a.tokens[p.at[0]].text), b: quote(b.tokens[p.at[1]].text)});
   if (!data.sides.every((s) => s.over)) return tr('compare_verdict_running', {n: p.same[0]});
   if (a.hash && a.hash === b.hash)
@@ -176,7 +176,6 @@ export class Result {
     c.strip.hidden = !c.row.spans.length;
     const about = [];
     if (side.tokens.length) about.push(tr('n_tokens', {n: side.tokens.length}));
-    if (side.speed) about.push(tr('per_second', {x: perSecond(side.speed)}));
     if (side.stopped)
       about.push(tr('finish_stopped'));
     else if (side.detail === 'length')

@@ -119,7 +119,7 @@ export class Comparison {
         new Answer();
     const absorb = () => {
       const {text, tokens, promptIds, events, hash, finish, detail} = answer;
-      Object.assign(side, {text, tokens, promptIds, events, hash, finish, detail, speed: answer.speed()});
+      Object.assign(side, {text, tokens, promptIds, events, hash, finish, detail});
     };
     const run = this.runs[i] = new Run({
       answer,

@@ -2,17 +2,19 @@
 // What a reading says, in sentences with numbers: where most heads look, which head copies the token before,
 // what the largest activation is worth, what gates do.
 import {pictureWords} from '/page/figures.js';
-import {tr} from '/page/i18n.js';
+import {count, tr} from '/page/i18n.js';
 import {number} from '/page/shared/numbers.js';
 
 const mean = (list) => list.reduce((a, x) => a + x, 0) / list.length;
 export const signed = (x) => `${x < 0 ? '−' : '+'}${number(Math.abs(x))}`;
 export const percent = (share) => `${(100 * share).toFixed(1)} %`;
 // Of perplexities, which have many sizes.
-export const big = (x) => !Number.isFinite(x) ? '–' :
-    x >= 1e6                                  ? x.toExponential(2) :
-                                                x.toFixed(x >= 1000 ? 0 : 2);
-export const change = (before, after) =>
+export const big = (x) => !Number.isFinite(x) || x >= 1e12 ? number(x) :
+    x >= 1e5                                               ? count(Number(x.toPrecision(3))) :
+    x >= 1000                                              ? count(Math.round(x)) :
+                                                             x.toFixed(2);
+export const change = (before, after) => after >= 10 * before ?
+    `×${after < 1e5 * before ? number(after / before) : big(after / before)}` :
     `${after < before ? '−' : '+'}${percent(Math.abs(after / before - 1))}`;
 
 // Indices of the finite values, largest first.
@@ -116,7 +118,12 @@ export function sentences({all, maps, zeroed, open}, quoted) {
         })
       ]);
       if (open !== undefined)
-        out.push(['open', tr('inside_find_open', {a: big(all.tokens.perplexity), b: big(open)}), kOpenGates]);
+        out.push([
+          'open',
+          tr('inside_find_open',
+             {a: big(all.tokens.perplexity), b: big(open), by: change(all.tokens.perplexity, open)}),
+          kOpenGates
+        ]);
     }
   }
   return out.map(([name, text, edit = null]) => [name, text, edit]);

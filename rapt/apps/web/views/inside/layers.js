@@ -11,7 +11,10 @@ import {chart} from '/page/shared/plot.js';
 import {shown} from '/page/shared/signs.js';
 
 import * as findings from './findings.js';
-import {numbersOf} from './reading.js';
+import {look, numbersOf} from './look.js';
+import {editButton, heading, section, select, table} from './parts.js';
+import {choose, request} from './reading.js';
+import {on, pick, quoted, seen} from './seen.js';
 
 const cells = (tag, list) => list.map((x) => el(tag, {textContent: typeof x === 'number' ? number(x) : x}));
 const plainTable = (columns, rows) =>
@@ -21,18 +24,18 @@ const plainTable = (columns, rows) =>
 const rowName = (name) => name === 'embed' ? tr('inside_embed') : name;
 
 // Layer × token: lengths and largest activations. Lengths are asked for when they are first wanted.
-export function layersPart(v) {
+export function layersPart() {
   const kinds = ['massive', 'residual', 'attn_out', 'ffn_out'],
         own = {kind: 'massive', norms: null, of: null};
   const host = el('div'), scroll = el('div', {className: 'scroll'}, host), ramp = el('div'),
         draw_ramp = legend(ramp);
   const around = el('div', {id: 'inside-grid-table', className: 'scroll'}),
         read = el('p', {className: 'read'});
-  const choice = v.select(
-      'inside_grid', () => kinds.map((k) => [k, pictureWords.nameOf({key: k})]), () => own.kind, want);
+  const choice =
+      select('inside_grid', () => kinds.map((k) => [k, pictureWords.nameOf({key: k})]), () => own.kind, want);
   let picture = null, scale = null;
   function grid() {
-    const {all} = v;
+    const {all} = seen;
     if (!all) return null;
     const n = all.shape.tokens;
     if (own.kind === 'massive') {
@@ -56,11 +59,11 @@ export function layersPart(v) {
   }
   async function want(kind) {
     own.kind = kind;
-    if (kind !== 'massive' && own.of !== v.all) {
-      const all = v.all;
+    if (kind !== 'massive' && own.of !== seen.all) {
+      const all = seen.all;
       try {
-        const reply = await v.look('norms', v.request(['norms']));
-        if (!reply || all !== v.all) return;
+        const reply = await look('norms', request(['norms']));
+        if (!reply || all !== seen.all) return;
         own.of = all;
         own.norms = {rows: reply.norms.rows};
         for (const k of kinds.slice(1)) own.norms[k] = numbersOf(reply.norms[k]);
@@ -71,20 +74,20 @@ export function layersPart(v) {
     draw();
     mark();
   }
-  const rowOf = (g, l) => g.rows.length - v.all.shape.layers + l;
+  const rowOf = (g, l) => g.rows.length - seen.all.shape.layers + l;
   const tell = (row, t) => {
     const g = grid();
     read.textContent = g ? pictureWords.word('grid_read', {
       row: `${pictureWords.word('layer')} ${g.rows[row]}`,
-      t: v.quoted(t),
-      v: number(g.values[row * v.all.shape.tokens + t]),
+      t: quoted(t),
+      v: number(g.values[row * seen.all.shape.tokens + t]),
       said: ''
     }) :
                            '';
   };
   function draw() {
     const g = grid();
-    if (v.all) element.hidden = !g && own.kind === 'massive';
+    if (seen.all) element.hidden = !g && own.kind === 'massive';
     choice.again();
     if (!g || !picture) return;
     scale = scaleOfGrid(g);
@@ -94,53 +97,51 @@ export function layersPart(v) {
   function mark() {
     const g = grid();
     if (!g || !picture) return;
-    const row = rowOf(g, v.pick.l);
-    picture.choose(row, v.pick.t);
-    tell(row, v.pick.t);
+    const row = rowOf(g, pick.l);
+    picture.choose(row, pick.t);
+    tell(row, pick.t);
     picture.name();
     around.replaceChildren(gridTable(g, {
-      texts: v.all.texts,
+      texts: seen.all.texts,
       row,
-      t: v.pick.t,
+      t: pick.t,
       width: around.clientWidth || 600,
       corner: pictureWords.word('layer'),
       painter,
       scale,
-      choose: (r, t) => v.choose(r === null ? {t} : {l: Math.max(0, r - rowOf(g, 0)), t}),
+      choose: (r, t) => choose(r === null ? {t} : {l: Math.max(0, r - rowOf(g, 0)), t}),
     }));
   }
-  const element = v.section(
-      'grid', v.heading('inside_layers', choice),
+  const element = section(
+      'grid', heading('inside_layers', choice),
       el('p', {className: 'hint', 'data-text': 'inside_layers_about'}), scroll, ramp, read, around);
-  v.on('all theme lang', draw);
-  v.on('all l t theme lang', mark);
-  v.on('all', () => {
-    if (v.all && own.kind !== 'massive') want(own.kind);
+  on('all theme lang', draw);
+  on('all l t theme lang', mark);
+  on('all', () => {
+    if (seen.all && own.kind !== 'massive') want(own.kind);
   });
-  return {
-    element,
-    rebuild() {
-      host.replaceChildren();
-      picture = gridPicture(host, scroll, {
-        tokens: v.all.shape.tokens,
-        rows: () => grid().rows.length,
-        about: 'inside-grid-table',
-        tell,
-        label: () => `${pictureWords.word('grid_label', {g: pictureWords.nameOf({key: own.kind})})}. ${
-            read.textContent}`,
-        choose: (row, t) => v.choose({l: row - rowOf(grid(), 0), t}),
-        move: (dx, dy) => v.choose({l: v.pick.l + dy, t: v.pick.t + dx}),
-        left: () => tell(rowOf(grid(), v.pick.l), v.pick.t),
-      });
-    },
-  };
+  on('tokens', () => {
+    host.replaceChildren();
+    picture = gridPicture(host, scroll, {
+      tokens: seen.all.shape.tokens,
+      rows: () => grid().rows.length,
+      about: 'inside-grid-table',
+      tell,
+      label: () => `${pictureWords.word('grid_label', {g: pictureWords.nameOf({key: own.kind})})}. ${
+          read.textContent}`,
+      choose: (row, t) => choose({l: row - rowOf(grid(), 0), t}),
+      move: (dx, dy) => choose({l: pick.l + dy, t: pick.t + dx}),
+      left: () => tell(rowOf(grid(), pick.l), pick.t),
+    });
+  });
+  return element;
 }
 
 // The largest activations of each layer, and their channels through the layers.
-export function massivePart(v) {
+export function massivePart() {
   const verdict = el('p'), list = el('div', {className: 'scroll'}), curves = el('div');
-  const twinTable = v.table('inside-massive-table', () => {
-    const m = v.all.massive;
+  const twinTable = table('inside-massive-table', () => {
+    const m = seen.all.massive;
     return plainTable(
         [
           tr('inside_layer'), ...m.channels.map((c) => tr('inside_channel', {c: String(c)})),
@@ -149,17 +150,31 @@ export function massivePart(v) {
         m.rows.map((name, r) => [rowName(name), ...m.trace.map((t) => t[r]), m.median[r]]));
   });
   const draw = () => {
-    if (!v.all) return;
-    const m = v.all.massive;
+    if (!seen.all) return;
+    const m = seen.all.massive;
     element.hidden = !m;
     if (!m) return;
     verdict.textContent = tr(m.found ? 'inside_massive_yes' : 'inside_massive_no');
     const best = [...m.top].filter((a) => a.row !== 'embed').sort((a, b) => b.ratio - a.ratio).slice(0, 8);
-    list.replaceChildren(el('table', {className: 'numbers'}, el('thead', {}, el('tr', {}, ...['inside_channel_head', 'inside_after',
-      'inside_at_token', 'inside_value', 'inside_ratio', 'inside_change'].map((key) => el('th', {scope: 'col', textContent: tr(key)})))),
-      el('tbody', {}, ...best.map((a) => el('tr', {className: a.massive ? 'massive' : ''}, ...cells('td', [String(a.channel), rowName(a.row),
-        v.quoted(a.token), a.value, `${number(a.ratio)}×${a.massive ? ' ●' : ''}`]),
-        el('td', {}, v.editButton(findings.zeroEdit(Number(a.row), a.token, a.channel), 'inside_zero', 'inside_unzero')))))));
+    const columns = [
+      'inside_channel_head', 'inside_after', 'inside_at_token', 'inside_value', 'inside_ratio',
+      'inside_change'
+    ];
+    const row = (a) => el(
+        'tr', {className: a.massive ? 'massive' : ''},
+        ...cells(
+            'td',
+            [
+              String(a.channel), rowName(a.row), quoted(a.token), a.value,
+              `${number(a.ratio)}×${a.massive ? ' ●' : ''}`
+            ]),
+        el('td', {},
+           editButton(findings.zeroEdit(Number(a.row), a.token, a.channel), 'inside_zero', 'inside_unzero')));
+    list.replaceChildren(
+        el('table', {className: 'numbers'},
+           el('thead', {},
+              el('tr', {}, ...columns.map((key) => el('th', {scope: 'col', textContent: tr(key)})))),
+           el('tbody', {}, ...best.map(row))));
     const names = m.rows.map((_, r) => r), size = (list) => list.map(Math.abs);
     const drawing = chart(
         {
@@ -178,19 +193,19 @@ export function massivePart(v) {
     curves.replaceChildren(drawing);
     twinTable.again();
   };
-  const element = v.section('massive', v.heading('inside_massive'), verdict, list, curves, twinTable);
-  v.on('all lang extra', draw);
+  const element = section('massive', heading('inside_massive'), verdict, list, curves, twinTable);
+  on('all lang extra', draw);
   return element;
 }
 
 // The chosen token, layer by layer.
-export function tokenPart(v) {
+export function tokenPart() {
   const title = el('h2'), lens = el('div', {className: 'scroll'}), norms = el('div'),
         gates = el('p', {className: 'hint gates'});
   const about = el('p', {className: 'hint', 'data-text': 'inside_lens_about'}),
         sink = el('p', {className: 'sink-share'});
-  const twinTable = v.table('inside-token-table', () => {
-    const d = v.detail && v.detail.token;
+  const twinTable = table('inside-token-table', () => {
+    const d = seen.detail && seen.detail.token;
     if (!d || !d.norms) return el('p', {textContent: ''});
     const n = d.norms, layers = n.attn_out.length, gate = gatesBy(d, layers);
     return plainTable(
@@ -206,10 +221,10 @@ export function tokenPart(v) {
   const mean = (list) => list.reduce((a, x) => a + x, 0) / list.length;
   const by = (values, layers, heads) => [...Array(layers).keys()].map(
       (l) => mean([...values.subarray(l * heads, (l + 1) * heads)].filter(Number.isFinite)));
-  const gatesBy = (d, layers) => d.gate ? by(d.gate, layers, v.all.shape.heads) : null;
+  const gatesBy = (d, layers) => d.gate ? by(d.gate, layers, seen.all.shape.heads) : null;
   const draw = () => {
-    const d = v.detail && v.detail.token;
-    title.textContent = v.all ? tr('inside_token_title', {t: v.quoted(v.pick.t)}) : '';
+    const d = seen.detail && seen.detail.token;
+    title.textContent = seen.all ? tr('inside_token_title', {t: quoted(pick.t)}) : '';
     if (!d) return;  // the last one stays until the new one is there
     if (d.lens) {
       const x = d.lens, top = x.ids[0].length;
@@ -226,7 +241,7 @@ export function tokenPart(v) {
              el('tbody', {},
                 ...x.rows.map(
                     (name, r) =>
-                        el('tr', {className: name === String(v.pick.l) ? 'on' : ''},
+                        el('tr', {className: name === String(pick.l) ? 'on' : ''},
                            el('th', {scope: 'row', textContent: rowName(name)}), ...x.ids[r].map((id, i) => {
                              const p = x.probability[r][i], index = Math.round(255 * p);
                              const td =
@@ -260,22 +275,22 @@ export function tokenPart(v) {
       gates.textContent =
           gate ? tr('inside_gates_token', {list: gate.map((x, l) => `${l}: ${number(x)}`).join(' · ')}) : '';
       const first = d.stats ?
-          Float32Array.from({length: layers * v.all.shape.heads}, (_, i) => d.stats[8 * i + 1]) :
+          Float32Array.from({length: layers * seen.all.shape.heads}, (_, i) => d.stats[8 * i + 1]) :
           null;
-      const seen = first ? [...first].filter(Number.isFinite) : [];
-      sink.textContent = seen.length ? tr('inside_sink_token', {
-        w: number(mean(seen)),
-        t: v.quoted(0),
-        n: seen.filter((x) => x > 0.3).length,
-        of: seen.length
+      const shares = first ? [...first].filter(Number.isFinite) : [];
+      sink.textContent = shares.length ? tr('inside_sink_token', {
+        w: number(mean(shares)),
+        t: quoted(0),
+        n: shares.filter((x) => x > 0.3).length,
+        of: shares.length
       }) :
-                                       '';
+                                         '';
     }
     twinTable.again();
   };
-  const element = v.section(
+  const element = section(
       'token', el('div', {className: 'head'}, title), sink, gates, about,
       el('div', {className: 'duo'}, lens, el('div', {}, norms, twinTable)));
-  v.on('detail t l lang theme all', draw);
+  on('detail t l lang theme all', draw);
   return element;
 }

@@ -4,7 +4,7 @@
 import {registerColouring, repaintTokens} from '/page/tokens.js';
 import {onFrame} from '/page/work.js';
 
-import {halfAt, halves} from './reading.js';
+import {halfAt, halves} from './look.js';
 
 // Columns of a frame and of `token` in a look (the op's own order).
 export const kColumns = ['entropy', 'first', 'self', 'previous', 'distance', 'strongest', 'max_logit', 'sum'];

@@ -35,6 +35,7 @@ export class Question {
 
   // marks: {right, imprecise, wrong} in words; experiment: the question's, or null.
   async show(q, marks, experiment, focus) {
+    const turn = this.turn = {};  // the same question may be chosen again before it came
     Object.assign(this, {q, marks, experiment, documents: null, stored: null, failed: null, refused: null});
     this.host.setAttribute('aria-busy', 'true');
     this.draw();
@@ -46,10 +47,10 @@ export class Question {
         experiment ? askJson(`/v1/lab/experiments/${experiment.name}`) : null,
         experiment ? this.runs.ended(experiment.name) : null,
       ]);
-      if (this.q !== q) return;
+      if (this.turn !== turn) return;
       Object.assign(this, {documents: own.documents, stored});
     } catch (error) {
-      if (this.q !== q) return;
+      if (this.turn !== turn) return;
       this.failed = error;
     }
     this.host.removeAttribute('aria-busy');
@@ -71,6 +72,7 @@ export class Question {
 
   draw() {
     const {q, marks, host} = this, top = host.scrollTop, within = host.querySelector('.lab-run :focus');
+    const id = within && within.id;
     this.painted = [];
     const back = el('button', {type: 'button', className: 'small lab-back', textContent: tr('lab_back')});
     back.addEventListener('click', this.back);
@@ -89,7 +91,9 @@ export class Question {
         this.runBox);
     this.drawRun();
     host.scrollTop = top;
-    if (within) this.runBox.querySelector('.stop, .main')?.focus({preventScroll: true});
+    if (within)
+      ((id && this.runBox.querySelector(`#${id}`)) || this.runBox.querySelector('.stop, .main'))
+          ?.focus({preventScroll: true});
   }
 
   document(doc) {

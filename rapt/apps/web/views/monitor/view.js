@@ -28,7 +28,13 @@ const bytes = (n) => {
   return `${i === 0 ? n : n >= 100 ? fixed(n, 0) : fixed(n, n >= 10 ? 1 : 2)} ${units[i]}`;
 };
 const share = (x) => x === null ? '–' : `${fixed(100 * x, x > 0 && x < 0.1 ? 1 : 0)} %`;
-const milliseconds = (x) => x === null || x === undefined ? '–' : `${fixed(x, x < 1 ? 3 : x < 10 ? 2 : 1)} ms`;
+const milliseconds = (x) => x === null || x === undefined ? '–' :
+                                                            `${
+                                                                fixed(
+                                                                    x,
+                                                                    x < 1      ? 3 :
+                                                                        x < 10 ? 2 :
+                                                                                 1)} ms`;
 const span = (s) => {
   const two = (n) => String(n).padStart(2, '0');
   const m = Math.floor(s / 60), h = Math.floor(m / 60);
@@ -120,6 +126,9 @@ class ModelPart {
     this.twin =
         el('details', {className: 'twin'}, el('summary', {'data-text': 'as_table'}),
            el('div', {className: 'scroll', tabIndex: 0}));
+    this.stripsBox = el('div', {className: 'monitor-strips'}, ...this.strips.map((s) => s.box));
+    this.quiet = el('p', {className: 'hint', 'data-text': 'monitor_quiet'});
+    this.note = el('p', {className: 'hint', 'data-text': 'monitor_step_note'});
     this.rows = el('tbody');
     this.none = el('p', {className: 'hint', 'data-text': 'monitor_none'});
     const columns = ['who', 'phase', 'prompt', 'known', 'written_tokens', 'paused_times', 'age'];
@@ -134,12 +143,9 @@ class ModelPart {
         'section', {className: 'monitor-model', 'data-model': id}, el('h2', {textContent: id}), this.sentence,
         el('div', {className: 'monitor-parts-row'}, part('batch', this.batch.box),
            part('tokens', this.speed.box), part('pages', this.pages.box, this.pagesText),
-           part(
-               'step', this.step.box, this.stepText,
-               el('p', {className: 'hint', 'data-text': 'monitor_step_note'}))),
+           part('step', this.step.box, this.stepText, this.note)),
         part('table', el('div', {className: 'scroll'}, this.table), this.none),
-        el('h3', {'data-text': 'monitor_minutes'}),
-        el('div', {className: 'monitor-strips'}, ...this.strips.map((s) => s.box)), this.twin);
+        el('h3', {'data-text': 'monitor_minutes'}), this.quiet, this.stripsBox, this.twin);
     this.twin.addEventListener('toggle', () => this.fillTwin());
     say(this.box);
   }
@@ -187,6 +193,7 @@ class ModelPart {
         t ? [t.compute, t.choose, t.other].map(milliseconds) : ['–', '–', '–']);
     this.stepText.textContent =
         t ? tr('monitor_step_text', {n: last.steps, ms: milliseconds(t.all)}) : tr('monitor_no_steps');
+    this.note.hidden = !t;
     this.requests(m.requests);
     this.draw();
     if (this.twin.open && !this.twin.contains(document.activeElement)) this.fillTwin();
@@ -229,6 +236,11 @@ class ModelPart {
   }
   draw() {
     const {times, lists} = this.curves();
+    // A model that nobody asked for minutes needs no room for curves without anything on them.
+    const quiet = lists.slice(0, 3).every((curves) => curves.every((list) => list.every((y) => !y)));
+    this.quiet.hidden = !quiet;
+    this.stripsBox.hidden = this.twin.hidden = quiet;
+    if (quiet) return;
     kStrips.forEach(([name, curves, words], i) => {
       this.strips[i].words(tr(`monitor_strip_${name}`), curves.map(([key], k) => {
         const list = lists[i][k];
@@ -324,12 +336,9 @@ class View {
           return;
         }
         seconds = error.seconds || wait;
-        if (error.kind === 'busy')
-          this.tell('monitor_busy', {n: seconds});
-        else if (error.kind === 'refused')
-          this.tell('monitor_again', {n: seconds, error});
-        else
-          this.tell('monitor_away', {n: seconds});
+        if (error.kind === 'busy') this.tell('monitor_busy', {n: seconds});
+        else if (error.kind === 'refused') this.tell('monitor_again', {n: seconds, error});
+        else this.tell('monitor_away', {n: seconds});
       }
       this.gap();
       wait = Math.min(10, 2 * wait);

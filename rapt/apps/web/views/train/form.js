@@ -35,7 +35,7 @@ export class Form {
       return el('label', {}, el('span', {'data-text': `train_${name}`}), input,
                 ...(about ? [el('small', {'data-text': about})] : []));
     };
-    const model = el('select', {}), settings = el('input', {spellcheck: false, autocomplete: 'off'});
+    const model = el('select', {}), settings = el('textarea', {rows: 2, spellcheck: false});
     const text = el('textarea', {rows: 3, spellcheck: false, 'data-ghost': 'train_text_ghost'});
     const file = el('input', {type: 'file', accept: '.txt,.md,text/*', id: 'train-file'});
     file.addEventListener('change', async () => {
