@@ -31,8 +31,8 @@ Table strongest_table(const Attribution& a) {
   for (const Contribution& c : a.heads)
     if (c.head >= 0) heads.push_back(c);
   std::sort(heads.begin(), heads.end(), [](const Contribution& x, const Contribution& y) {
-    const double a = std::abs(x.value), b = std::abs(y.value);
-    return a != b ? a > b : x.name < y.name;
+    const double of_x = std::abs(x.value), of_y = std::abs(y.value);
+    return of_x != of_y ? of_x > of_y : x.name < y.name;
   });
   heads.resize(std::min<std::size_t>(heads.size(), 10));
   Table t{.title = say("inspect.attribution.strongest"),

@@ -489,7 +489,8 @@ std::function<void()> install_edits(Taps& taps, const Model& model, std::span<co
                    point.layer);
       const bool last = point.stack == (model.decoder ? Stack::decoder : Stack::encoder);
       // Learned tokens stand before the text.
-      const Dim skip = last && point.shape[0] == Point::kRows ? model.recipe.embed.sink_tokens : 0;
+      const Dim skip =
+          last && point.shape[is_pattern(point) ? 1 : 0] == Point::kRows ? model.recipe.embed.sink_tokens : 0;
       Chosen chosen = choose(e, point);
       const bool pieces = passes == Passes::many;
       if (const std::string what = whole_for(e, chosen); pieces && !what.empty())
