@@ -68,6 +68,12 @@ TEST_F(CliAttribution, GivesGradients) {
   EXPECT_EQ(g.find("gradient_of")->find("kind")->string(), "loss");
   EXPECT_GT(g.find("metric_value")->number(), 0);
   EXPECT_GT(g.find("tensors")->array()[0].find("rms")->number(), 0);
+  // Of a quantized file, too: its matrices are read as f32.
+  const std::string blocks = (std::filesystem::path(program).parent_path() / "default.gguf").string();
+  const Outcome of_blocks =
+      run("inspect tensors '" + blocks + "' 'To be, or not' -t 1 --points z.0 --gradient 'logit= be'");
+  EXPECT_EQ(of_blocks.code, 0) << of_blocks.err;
+  EXPECT_TRUE(has(of_blocks.err, "matrices are read as f32")) << of_blocks.err;
   EXPECT_EQ(inspect("tensors", "--gradient loss").code, 2);
   EXPECT_EQ(inspect("tensors", "--points z.0 --gradient loss --edit z.0:zero").code, 2);
   EXPECT_EQ(inspect("tensors", "--points attn_weights.0 --gradient loss").code, 2);

@@ -65,6 +65,24 @@ Summary summary(const Captured& t, bool scores) {
   return s;
 }
 
+// Nothing is differentiated through matrices in blocks: then the file is read once more, as exact numbers.
+PointGradients gradients_of(const ViewRequest& s, const Options& o, std::span<const std::string> points,
+                            double most_bytes) {
+  const Metric metric = parse_metric(*o.gradient, s.tokenizer());
+  const auto& weights = s.net().weights;
+  const bool blocks =
+      std::any_of(weights.begin(), weights.end(), [](const Weight& w) { return is_block(w.format); });
+  if (!blocks)
+    return point_gradients(s.device(), s.net(), ask_points(s.net(), points), metric, s.ids, s.source,
+                           most_bytes);
+  note("note: for gradients the matrices are read as f32, and products are those of floats");
+  const Checkpoint floats = open_checkpoint(
+      s.checkpoint.path,
+      {.matrices = DType::f32, .device = &s.device(), .tower = s.ids.picture ? Tower::vision : Tower::text});
+  return point_gradients(s.device(), *floats.model, ask_points(*floats.model, points), metric, s.ids,
+                         s.source, most_bytes);
+}
+
 Document show(const ViewRequest& s, const Options& o) {
   if (o.points.empty()) return list(s);
   const std::vector<Asked> asked = ask_points(s.net(), o.points);
@@ -76,9 +94,7 @@ Document show(const ViewRequest& s, const Options& o) {
   CaptureOptions options{.taps = &taps};
   if (o.most_bytes > 0) options.most_bytes = o.most_bytes;
   PointGradients gradients;
-  if (o.gradient)
-    gradients = point_gradients(s.device(), s.net(), asked, parse_metric(*o.gradient, s.tokenizer()), s.ids,
-                                s.source, options.most_bytes);
+  if (o.gradient) gradients = gradients_of(s, o, o.points, options.most_bytes);
   const Capture got = o.gradient ? std::move(gradients.tensors)
                                  : capture(s.device(), s.net(), asked, s.ids, s.source, options);
   if (!o.gradient) check();
@@ -162,7 +178,7 @@ const View kTensorsView = {
     "                       without an ending)\n"
     "  --gradient METRIC    d METRIC / d each number of the points instead of the numbers: loss (of the\n"
     "                       text), logit=TOKEN, difference=TOKEN,TOKEN or logprob=TOKEN; TOKEN and\n"
-    "                       @POSITION as in attribution; models with float matrices\n"
+    "                       @POSITION as in attribution; quantized matrices are read as f32\n"
     "  --edit SPEC          changes the pass, may come many times: POINT[@HEAD][@POSITION]:OP[=VALUE] with\n"
     "                       OP zero, mean, scale, add, replace, project_out or swap and VALUE a number,\n"
     "                       .npy or .safetensors[#TENSOR] @3 is a head at points with heads (q, k, value,\n"
