@@ -166,8 +166,13 @@ TEST(Inside, EmptyEditsAndOwnCapturesChangeNoBit) {
       if (!line.example.fixed.empty()) continue;
       const std::string point = line.first < 0 ? line.name : line.name.substr(0, line.name.size() - 1) + "1";
       write_capture(capture_of(device, model, {point}, kIds), folder / "own.safetensors", true);
-      EXPECT_EQ(logits_with(device, model, {point + ":replace=" + (folder / "own.safetensors")}), plain)
-          << name << " " << point;
+      const std::vector<float> own =
+          logits_with(device, model, {point + ":replace=" + (folder / "own.safetensors")});
+      if (line.example.kind == Point::Kind::scores) {  // captured in double, computed in float
+        for (std::size_t i = 0; i < plain.size(); ++i) ASSERT_NEAR(own[i], plain[i], 1e-4) << name;
+      } else {
+        EXPECT_EQ(own, plain) << name << " " << point;
+      }
       EXPECT_NE(logits_with(device, model, {point + ":add=0.5", point + "@p2:zero"}), plain)
           << name << " " << point;
     }
@@ -482,11 +487,10 @@ TEST(Inside, EditsThatAreRefusedSayWhy) {
            {"z.1@h0@p-8:zero", "positions 0 to 6"},
            {"z.1@h0@p5..3:zero", "positions 0 to 6"},
            {"z.1@0@first:zero", "is no position"},
-           {"z.1@0@1@2:zero", "more than a head, a position and a channel"},
-           {"z.1@c0@c1:zero", "more than a head, a position and a channel"},
+           {"z.1@0@1@2:zero", "more than a head and a position"},
+           {"z.1@c0@c1:zero", "more than one channel"},
            {"z.1@0@1@c99:zero", "there is no channel '99'"},
            {"resid_pre.1@h0:zero", "has no heads"},
-           {"attn_weights.1:zero", "inside the fused kernel"},
            {"attn_normalized.1:zero", "computed beside the pass"},
            {"z.0:replace=" + file, "did you mean"},
            {"z.1:replace=" + file, "needs as many tokens"},

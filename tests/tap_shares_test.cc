@@ -399,7 +399,11 @@ TEST(TapShares, EditsOfPositionsFindThemInPieces) {
     add(3, "value.0@p11:add=0.3");
     add(3, "full_embeddings@p2:add=1");
     add(4, "resid_post.1:add=0.2");
+    add(1, "attn_weights.0@h0@p4..5@k3..4:scale=0.25");
+    add(3, "attn_weights.1@h3@p1@k0..1:replace=0.5");
     if (both) {
+      add(1, "cross_attn_scores.1@h1@k2:add=1");
+      add(3, "attn_scores.1@h2@p3@k2:mask");
       edits[3].push_back(parse_edit("encoder.resid_post.0@p1..3:zero"));
       add(4, "cross_value.0@p4:scale=3");
     }

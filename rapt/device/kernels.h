@@ -49,6 +49,7 @@ struct Queue;  // where a kernel runs: the threads of a CPU device, the stream o
 // (linear: products of bf16).
 #define RAPT_PLAIN_KERNELS(X)            \
   X(attention_weights, AttentionWeights) \
+  X(attention_values, AttentionValues)   \
   X(kv_write, KvWrite)                   \
   X(adamw, AdamW)                        \
   X(quant_linear, QuantLinear)           \

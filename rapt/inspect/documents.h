@@ -6,6 +6,8 @@
 #include <string>
 
 #include "rapt/inspect/massive.h"
+#include "rapt/inspect/metric.h"
+#include "rapt/inspect/patching.h"
 #include "rapt/inspect/sink_score.h"
 #include "rapt/inspect/subject.h"
 #include "rapt/report/document.h"
@@ -32,6 +34,17 @@ Document massive_document(const Subject& subject, const MassiveDocumentOptions& 
 
 constexpr const char* kNormsSummary = "lengths: the residual stream, what each part adds, q, k and v";
 Document norms_document(const Subject& subject);
+
+constexpr const char* kAttributionSummary =
+    "what a logit is made of: the share of every head and part (direct logit attribution)";
+// Of a logit or the difference of two.
+Document attribution_document(const Subject& subject, const Metric& metric);
+
+constexpr const char* kPatchingSummary =
+    "where two texts part: the clean one's activations in the corrupted one, one by one";
+// The subject's text is the clean one.
+Document patching_document(const Subject& subject, Ids corrupted, const Metric& metric,
+                           const PatchingOptions& options = {});
 
 constexpr const char* kWeightsSummary = "sizes of biases, gains, gates and matrices, layer by layer";
 // What the tables and charts by layer show; the numbers for programs have all three.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -20,7 +21,7 @@ using Op = Edit::Op;
 const std::pair<const char*, Op> kOps[] = {{"zero", Op::zero},       {"mean", Op::mean},
                                            {"scale", Op::scale},     {"add", Op::add},
                                            {"replace", Op::replace}, {"project_out", Op::project_out},
-                                           {"swap", Op::swap}};
+                                           {"swap", Op::swap},       {"mask", Op::mask}};
 
 template <class T>
 std::optional<T> number_of(std::string_view text) {
@@ -40,15 +41,18 @@ Op op_of(std::string_view name, std::string_view text) {
 }
 
 void check_values(const Edit& e) {
-  const bool needs = e.op != Op::zero && e.op != Op::mean;
+  const bool needs = e.op != Op::zero && e.op != Op::mean && e.op != Op::mask;
   if (needs && e.values.empty())
     fail_usage("edit '", e.text, "' needs a value: a number or a file, behind a =");
-  if (!needs && !e.values.empty()) fail_usage("edit '", e.text, "': zero and mean take no value");
+  if (!needs && !e.values.empty()) fail_usage("edit '", e.text, "': zero, mean and mask take no value");
   if (e.op == Op::scale && !e.shape.empty()) fail_usage("edit '", e.text, "': scale takes one number");
   if ((e.op == Op::project_out || e.op == Op::swap) && e.shape.empty())
     fail_usage("edit '", e.text, "' needs a file with ", e.op == Op::swap ? "two directions" : "a direction");
+  // Captured scores hold -infinity where a row does not see a key.
+  const bool scores = e.point.find("scores") != std::string::npos && e.op == Op::replace;
   for (float v : e.values)
-    if (!std::isfinite(v)) fail_usage("edit '", e.text, "': its value holds a number that is not finite");
+    if (!std::isfinite(v) && !(scores && v < 0))
+      fail_usage("edit '", e.text, "': its value holds a number that is not finite");
 }
 
 void read_value(Edit& e, std::string_view value) {
@@ -103,18 +107,60 @@ struct Span {  // both included; negative: from the end
   Dim first = 0, last = -1;
 };
 
+bool is_pattern(const Point& point) {
+  return point.kind == Point::Kind::weights || point.kind == Point::Kind::scores;
+}
+
 struct Chosen {
   Point point;
   std::optional<Dim> head, channel;
-  Span rows;
-  bool all_rows = true;
+  Span rows, keys;
+  bool all_rows = true, all_keys = true;
+  bool pattern() const { return is_pattern(point); }
 };
+
+Span span_of(const Edit& e, std::string_view w, const char* what) {
+  const std::size_t dots = w.find("..");
+  const std::optional<Dim> first = number_of<Dim>(w.substr(0, dots));
+  const std::optional<Dim> last = dots == std::string_view::npos ? first : number_of<Dim>(w.substr(dots + 2));
+  if (!first || !last)
+    fail_usage("edit '", e.text, "': '", w, "' is no ", what, "; write 3, -1, 2..5 or all");
+  return {*first, *last};
+}
+
+void check_pattern(const Edit& e, const Point& point) {
+  const bool scores = point.kind == Point::Kind::scores;
+  if (e.op == Op::mask && !scores)
+    fail_usage("edit '", e.text, "': mask takes a key away before the softmax, at attn_scores.", point.layer,
+               "; at ", point.name, " zero takes its weight, and the others stay as they are");
+  if (e.op == Op::mean || e.op == Op::project_out || e.op == Op::swap)
+    fail_usage("edit '", e.text, "': ", point.name, " takes zero, scale, add and replace",
+               scores ? ", and mask" : "");
+}
 
 Chosen choose(const Edit& e, Point point) {
   Chosen c{.point = std::move(point)};
-  bool head_done = !c.point.heads();
+  const bool pattern = c.pattern();
+  if (pattern) check_pattern(e, c.point);
+  else if (e.op == Op::mask)
+    fail_usage("edit '", e.text, "': mask takes keys away, at attn_scores.L; ", c.point.name, " has none");
+  bool head_done = !c.point.heads() && !pattern, row_done = false;
   for (std::string_view w : e.where) {
     const bool is_head = w.starts_with('h'), is_row = w.starts_with('p');
+    if (w.starts_with('k') ||
+        (pattern && head_done && row_done && !is_head && !is_row && !w.starts_with('c'))) {
+      if (!pattern)
+        fail_usage("edit '", e.text, "': ", c.point.name, " ", shape_text(c.point),
+                   " has no keys; attn_weights.L "
+                   "and attn_scores.L have");
+      if (w.starts_with('k')) w.remove_prefix(1);
+      if (w == "all") continue;
+      c.keys = span_of(e, w, "key");
+      c.all_keys = false;
+      continue;
+    }
+    if (pattern && w.starts_with('c'))
+      fail_usage("edit '", e.text, "': ", c.point.name, " has keys, no channels; write @k", w.substr(1));
     if (w.starts_with('c')) {
       const std::optional<Dim> n = number_of<Dim>(w.substr(1));
       if (!n || *n < 0 || *n >= c.point.shape.back())
@@ -122,30 +168,30 @@ Chosen choose(const Edit& e, Point point) {
                    "; it has ", c.point.shape.back(), " (counted from 0)");
       if (!e.shape.empty())
         fail_usage("edit '", e.text, "': one channel takes one number, no vector or tensor");
+      if (c.channel) fail_usage("edit '", e.text, "' has more than one channel");
       c.channel = n;
       continue;
     }
     if (is_head || is_row) w.remove_prefix(1);
-    if (is_head && !c.point.heads())
+    if (is_head && !c.point.heads() && !pattern)
       fail_usage("edit '", e.text, "': ", c.point.name, " ", shape_text(c.point), " has no heads");
     if (is_head || (!is_row && !head_done)) {
       head_done = true;
       if (w == "all") continue;
       const std::optional<Dim> h = number_of<Dim>(w);
-      if (!h || *h < 0 || *h >= c.point.shape[1])
-        fail_usage("edit '", e.text, "': there is no head '", w, "' at ", c.point.name, "; it has ",
-                   c.point.shape[1], " (counted from 0)");
+      const Dim heads = c.point.shape[pattern ? 0 : 1];
+      if (!h || *h < 0 || *h >= heads)
+        fail_usage("edit '", e.text, "': there is no head '", w, "' at ", c.point.name, "; it has ", heads,
+                   " (counted from 0)");
       c.head = h;
       continue;
     }
+    if (row_done)
+      fail_usage("edit '", e.text, "' has more than a head and a position for ", c.point.name, " ",
+                 shape_text(c.point));
+    row_done = true;
     if (w == "all") continue;
-    const std::size_t dots = w.find("..");
-    const std::optional<Dim> first = number_of<Dim>(w.substr(0, dots));
-    const std::optional<Dim> last =
-        dots == std::string_view::npos ? first : number_of<Dim>(w.substr(dots + 2));
-    if (!first || !last)
-      fail_usage("edit '", e.text, "': '", w, "' is no position; write 3, -1, 2..5 or all");
-    c.rows = {*first, *last};
+    c.rows = span_of(e, w, "position");
     c.all_rows = false;
   }
   return c;
@@ -203,6 +249,7 @@ void change(const Edit& e, const Chosen& c, const Tensor& t, Span at, Dim skip) 
       for (Dim h = h0; h <= h1; ++h) f(r, h, x + (r * heads + h) * width);
   };
   switch (e.op) {
+    case Op::mask: break;  // of scores only: change_row
     case Op::zero: each([&](Dim, Dim, Real* v) { std::fill(v + c0, v + c1, Real{0}); }); break;
     case Op::scale:
       each([&](Dim, Dim, Real* v) {
@@ -260,9 +307,81 @@ void change(const Edit& e, const Chosen& c, const Tensor& t, Span at, Dim skip) 
   }
 }
 
+// ------------------------------------------------------------------------------ rows of attention weights
+constexpr const char* kNobody = "': nobody says at which position of its text a row of this pass stands";
+
+// Whether a row belongs to this point; the site of scores names what they are captured from, not theirs.
+bool is_of(const Tapped& t, const Point& p) {
+  return t.stack == p.stack && t.layer == p.layer && t.part == p.part;
+}
+
+// Rows of the pass that an edit touches. `skip`: learned tokens before the text.
+bool touches_row(const Edit& e, const Chosen& c, const Tapped& t, Dim skip, bool pieces) {
+  if (!is_of(t, c.point) || (c.head && *c.head != t.head)) return false;
+  if (c.all_rows) return true;
+  const Span at = pieces ? Span{c.rows.first + skip - t.position, c.rows.last + skip - t.position}
+                         : rows_of_text(e, c, t.attention->rows, skip);
+  return t.row >= at.first && t.row <= at.last;
+}
+
+// Changes one row [slots + keys] where it sees a key; whether it saw one. `skip`: learned tokens before the
+// text that the keys belong to.
+bool change_row(const Edit& e, const Chosen& c, const Tapped& t, Dim skip) {
+  const AttentionRow& sight = *t.attention;
+  const Dim keys = t.value.elements() - sight.slots, heads = c.point.shape[0];
+  Span at = c.all_keys ? Span{0, keys - 1}
+                       : Span{c.keys.first < 0 ? keys + c.keys.first : c.keys.first + skip,
+                              c.keys.last < 0 ? keys + c.keys.last : c.keys.last + skip};
+  const bool text = t.share < 0;  // read in one piece, so a key that is not there never comes
+  if (!c.all_keys && text && (at.first < skip || at.last >= keys || at.first > at.last))
+    fail("edit '", e.text, "': ", c.point.name, " has keys 0 to ", keys - skip - 1, " in this pass");
+  at.last = std::min(at.last, keys - 1);
+  // A number, a vector of keys, [T,keys] of one head, [H,T,keys].
+  Dim from = 0, stride = 0;
+  if (!e.shape.empty()) {
+    const Dim n = static_cast<Dim>(e.values.size()), rank = static_cast<Dim>(e.shape.size());
+    const bool vector = rank == 1 && n == keys, one = rank == 2 && c.head && n == sight.rows * keys,
+               all = rank == 3 && n == heads * sight.rows * keys;
+    if ((!vector && !one && !all) || e.shape.back() != keys) {
+      std::string shape;
+      for (Dim s : e.shape) shape += concat(shape.empty() ? "" : ",", s);
+      fail("edit '", e.text, "': the value has shape [", shape, "], ", c.point.name, " is [", heads, ",",
+           sight.rows, ",", keys, "] here; a vector of ", keys, ", [", sight.rows, ",", keys,
+           "] of one head or a tensor of just this shape fits (a pattern of another text needs as "
+           "many tokens)");
+    }
+    stride = 1;
+    from = vector ? 0 : one ? t.row * keys : (t.head * sight.rows + t.row) * keys;
+  }
+  const auto given = [&](Dim key) {
+    return static_cast<double>(e.values[static_cast<std::size_t>(from + stride * key)]);
+  };
+  bool saw = false;
+  for (Dim key = std::max<Dim>(0, at.first); key <= at.last; ++key) {
+    if (!sight.sees(key)) {
+      if (e.op == Op::replace && stride > 0 && given(key) != 0 && std::isfinite(given(key)))
+        fail("edit '", e.text, "': the value gives position ", t.row + t.position - skip, " a weight on key ",
+             key - skip, ", which it does not see");
+      continue;
+    }
+    saw = true;
+    const Dim i = sight.slots + key;
+    switch (e.op) {
+      case Op::zero: t.value.set(i, 0); break;
+      case Op::scale: t.value.set(i, t.value.at(i) * static_cast<double>(e.values[0])); break;
+      case Op::add: t.value.set(i, t.value.at(i) + given(key)); break;
+      case Op::replace: t.value.set(i, given(key)); break;
+      default: t.value.set(i, -std::numeric_limits<double>::infinity()); break;  // mask
+    }
+  }
+  return saw;
+}
+
 // What of an edit needs the whole text in one piece; empty: nothing does.
 std::string whole_for(const Edit& e, const Chosen& c) {
   if (e.op == Op::mean) return "the mean of a text";
+  if (c.pattern() && !e.shape.empty()) return "a pattern of one text";
+  if (c.keys.first < 0 || (!c.all_keys && c.keys.last < 0)) return "a key from the end";
   if (e.shape.size() > 1 && (e.op == Op::add || e.op == Op::replace)) return "a tensor of one text";
   if (c.all_rows) return "";
   if (c.rows.first < 0 || c.rows.last < 0) return "a position from the end";
@@ -285,8 +404,9 @@ Edit parse_edit(std::string_view text) {
   e.text = text;
   const std::size_t colon = text.find(':');
   if (colon == std::string_view::npos || colon == 0)
-    fail_usage("edit '", text,
-               "' is not of the form POINT[@HEAD][@POSITION][@CHANNEL]:OP[=VALUE]; for example z.5@3:zero");
+    fail_usage(
+        "edit '", text,
+        "' is not of the form POINT[@HEAD][@POSITION][@CHANNEL or @KEY]:OP[=VALUE]; for example z.5@3:zero");
   std::string_view place = text.substr(0, colon), what = text.substr(colon + 1);
   const std::size_t at = place.find('@');
   e.point = place.substr(0, at);
@@ -297,10 +417,8 @@ Edit parse_edit(std::string_view text) {
       if (end == std::string_view::npos) break;
       rest.remove_prefix(end + 1);
     }
-  const auto channels =
-      std::count_if(e.where.begin(), e.where.end(), [](const std::string& w) { return w.starts_with('c'); });
-  if (channels > 1 || e.where.size() - static_cast<std::size_t>(channels) > 2)
-    fail_usage("edit '", text, "' has more than a head, a position and a channel");
+  if (e.where.size() > 3)
+    fail_usage("edit '", text, "' has more than a head, a position and a channel or key");
   const std::size_t equals = what.find('=');
   e.op = op_of(what.substr(0, equals), text);
   if (equals != std::string_view::npos) read_value(e, what.substr(equals + 1));
@@ -326,7 +444,7 @@ Edit read_edit(const Json& json) {
     const bool text = v.is_string(), number = v.is_integer();
     if (m.key == "point" && text) e.point = v.string();
     else if (m.key == "op" && text) op = op_of(v.string(), e.text);
-    else if ((m.key == "head" || m.key == "pos" || m.key == "channel") && (text || number))
+    else if ((m.key == "head" || m.key == "pos" || m.key == "channel" || m.key == "key") && (text || number))
       e.where.push_back(
           concat(m.key.substr(0, 1), text ? std::string(v.string()) : std::to_string(v.integer())));
     else if (m.key == "value" && text) continue;
@@ -338,7 +456,7 @@ Edit read_edit(const Json& json) {
       }
       e.shape = {static_cast<Dim>(e.values.size())};
     } else {
-      const std::vector<std::string> known = {"point", "head", "pos", "channel", "op", "value"};
+      const std::vector<std::string> known = {"point", "head", "pos", "channel", "key", "op", "value"};
       if (std::find(known.begin(), known.end(), m.key) != known.end())
         fail_usage("edit ", e.text, ": '", m.key, "' cannot be ", v.type_name());
       fail_usage("edit ", e.text, ": there is no '", m.key, "'; ", name_hint(m.key, known));
@@ -372,7 +490,8 @@ std::function<void()> install_edits(Taps& taps, const Model& model, std::span<co
                    point.layer);
       const bool last = point.stack == (model.decoder ? Stack::decoder : Stack::encoder);
       // Learned tokens stand before the text.
-      const Dim skip = last && point.shape[0] == Point::kRows ? model.recipe.embed.sink_tokens : 0;
+      const Dim skip =
+          last && point.shape[is_pattern(point) ? 1 : 0] == Point::kRows ? model.recipe.embed.sink_tokens : 0;
       Chosen chosen = choose(e, point);
       const bool pieces = passes == Passes::many;
       if (const std::string what = whole_for(e, chosen); pieces && !what.empty())
@@ -384,23 +503,40 @@ std::function<void()> install_edits(Taps& taps, const Model& model, std::span<co
                      " are none; the smaller one comes first");
         state->asked = chosen.rows;
       }
+      const auto came = [state](Span here) {
+        ++state->hits;
+        if (!state->asked) return;
+        if (!state->came) state->came = here;
+        state->came->first = std::min(state->came->first, here.first);
+        state->came->last = std::max(state->came->last, here.last);
+      };
+      if (chosen.pattern()) {
+        const bool own_keys = !point.attention->spec.cross;  // those of a memory are another text's
+        taps.edit_rows(
+            point.kind == Point::Kind::scores ? site::attn_scores : site::attn_weights,
+            [state, c = chosen, skip, pieces](const Tapped& t) {
+              if (pieces && !c.all_rows && t.share < 0 && is_of(t, c.point))
+                fail("edit '", state->edit.text, kNobody);
+              return touches_row(state->edit, c, t, skip, pieces);
+            },
+            [state, c = chosen, skip, own_keys, came](const Tapped& t) {
+              if (!change_row(state->edit, c, t, own_keys ? skip : 0)) return;
+              const Dim row = t.row + t.position - skip;
+              came({row, row});
+            });
+        continue;
+      }
       const Site site = point.site;
-      taps.edit(site, [state, c = std::move(chosen), skip, pieces](const Tapped& t) {
+      taps.edit(site, [state, c = std::move(chosen), skip, pieces, came](const Tapped& t) {
         if (!is_at(t, c.point)) return;
         const Edit& edit = state->edit;
-        if (pieces && !c.all_rows && t.share < 0)
-          fail("edit '", edit.text, "': nobody says at which position of its text a row of this pass stands");
+        if (pieces && !c.all_rows && t.share < 0) fail("edit '", edit.text, kNobody);
         const Span at =
             pieces ? rows_of_piece(c, t.value[0], skip, t.position) : rows_of_text(edit, c, t.value[0], skip);
         if (at.first > at.last) return;
         if (t.value.dtype == DType::f64) change<double>(edit, c, t.value, at, skip);
         else change<float>(edit, c, t.value, at, skip);
-        ++state->hits;
-        if (!state->asked) return;
-        const Span came = {at.first + t.position - skip, at.last + t.position - skip};
-        if (!state->came) state->came = came;
-        state->came->first = std::min(state->came->first, came.first);
-        state->came->last = std::max(state->came->last, came.last);
+        came({at.first + t.position - skip, at.last + t.position - skip});
       });
     }
   }

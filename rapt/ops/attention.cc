@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "rapt/ops/attention_rows.h"
 #include "rapt/ops/elementwise.h"
 
 namespace rapt {
@@ -17,6 +18,7 @@ struct AttentionTape {
   AttentionShape shape;
   AttentionInputs in;  // its `cache` is never used here
   Tensor out, lse;
+  Tensor result;  // what the pass goes on with: out, or a copy with changed rows
 };
 
 Dim chunks_of(const AttentionShape& s, Dim key_chunk) {
@@ -31,7 +33,7 @@ void attention_backward(Run& run, const AttentionTape& saved) {
   a.shape = saved.shape;
   a.out = saved.out.data;
   a.lse = saved.lse.data;
-  a.dout = run.grad(saved.out);
+  a.dout = run.grad(saved.result);
   a.dq = run.grad(in.q);
   a.dq_kept = in.q_kept ? run.grad(in.q_kept) : nullptr;
   a.dk = run.grad(in.k);
@@ -403,10 +405,12 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
     run.arena.release(mark);
   };
   if (first_keys.empty()) compute(out, lse, {}, 0);
+  ChangedRows changed(run, spec, shape);
   for (std::size_t i = 0; i < first_keys.size(); ++i) {
     const Tensor stats = run.make({in.q[0], spec.heads, AttentionStat::count}).constant();
     if (i == 0) compute(out, lse, stats, first_keys[i]);
     else compute(run.make({in.q[0], spec.heads, spec.v_dim}), {}, stats, first_keys[i]);
+    changed.put_stats(stats, first_keys[i]);
     run.taps->show({.site = site::attn_stats,
                     .stack = run.stack,
                     .layer = run.layer,
@@ -428,8 +432,7 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
       for (const RowPlan::Part& p : plan.parts)
         if (c.row >= p.q_first && c.row < p.q_first + p.q_count) keys = p.k_count;
       const Tensor weights = run.make({shape.slots + keys}).constant();
-      run.call(&Kernels::attention_weights,
-               {.shape = shape, .row = c.row, .row_count = 1, .head = c.head, .weights = weights.data});
+      changed.weights_of(c.head, c.row, weights);
       t.value = weights;
       t.head = c.head;
       t.row = c.row;
@@ -437,10 +440,19 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
       run.taps->show(t);
     }
   }
+  // The gradient passes as if nothing had been changed: the way back reads what the kernel gave.
+  Tensor result = out;
+  if (changed.any()) {
+    if (run.tape) {
+      result = run.make({out[0], out[1], out[2]});
+      run.call(&Kernels::copy, {.elements = out.elements(), .x = out.data, .y = result.data});
+    }
+    changed.put(result);
+  }
   AttentionInputs inputs = in;
   inputs.cache = nullptr;
-  run.record(attention_backward, AttentionTape{shape, inputs, out, lse});
-  return out;
+  run.record(attention_backward, AttentionTape{shape, inputs, out, lse, result});
+  return result;
 }
 
 Tensor attention_weights(Run& run, const AttentionSpec& from, AttentionInputs in, const RowPlan& plan,

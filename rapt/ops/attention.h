@@ -26,8 +26,11 @@ namespace site {
 
 // AttentionStat per row and head                 [T,H,AttentionStat::count]
 inline constexpr Site attn_stats{"attn_stats"};
-// Chosen rows only, see Taps::want_weights       [keys].
+// Chosen rows only, see Taps::want_weights and Taps::edit_rows                 [keys].
 inline constexpr Site attn_weights{"attn_weights"};
+// What the softmax reads: scaled, capped, with bias; -infinity where a row does not see a key. For edits of
+// rows only, see Taps::edit_rows                 [keys].
+inline constexpr Site attn_scores{"attn_scores"};
 
 }  // namespace site
 
@@ -69,7 +72,8 @@ struct AttentionInputs {
 };
 
 // Returns [T,H,Dv]. Shows site::attn_stats and site::attn_weights to taps that ask. Dropout only in
-// training.
+// training. Rows whose weights or scores somebody changes (Taps::edit_rows) are computed anew, in plain
+// order; all others keep their bits, and so does a row that an edit leaves as it was.
 Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in, const RowPlan& plan);
 
 // The weights of every row of one sequence (the plan's only part) in one head, [T, slots + keys], before
@@ -167,6 +171,14 @@ struct AttentionWeightsArgs {
   AttentionShape shape;
   std::int64_t row, row_count, head;  // rows of one sequence, one head
   void* weights;  // [row_count][slots + keys of the sequence], before dropout; unseen keys 0
+  bool scores = false;  // what the softmax reads instead; unseen keys hold any number
+};
+
+struct AttentionValuesArgs {  // weights as above times values, added up in plain order
+  AttentionShape shape;
+  std::int64_t row, row_count, head;
+  const void* weights;  // the value of a key with weight 0 is not read
+  void* out;  // [T,H,Dv]: these rows of this head are written
 };
 
 struct KvWriteArgs {  // rows of k and v into their places in the pages

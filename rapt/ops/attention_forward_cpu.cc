@@ -647,8 +647,9 @@ struct OneScore {
   }
 };
 
-// Scores of one row in z[from, to) become weights; everything else is zero.
-static void row_weights(const Arguments& arg, Dim keep, Dim at, Dim head, Dim from, Dim to, Dim n, Real* z) {
+// Scores of one row in z[from, to) become weights, or what the softmax reads; everything else is zero.
+static void row_weights(const Arguments& arg, Dim keep, Dim at, Dim head, Dim from, Dim to, Dim n,
+                        bool logits, Real* z) {
   const AttentionShape& s = arg.shape;
   const Dim low = s.low[at], high = s.high[at];
   set_reals(z, 0, from);
@@ -681,6 +682,7 @@ static void row_weights(const Arguments& arg, Dim keep, Dim at, Dim head, Dim fr
     }
     if (z[i] > max_logit) max_logit = z[i];
   }
+  if (logits) return;
   if (arg.sigmoid) {
     map([&](V x) RAPT_LAMBDA { return vsigmoid(x); });
     return;
@@ -750,7 +752,50 @@ void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
       }
     }
     for (Dim r = 0; r < rows; ++r)
-      row_weights(arg, part.keep, first + r, a.head, begin_of(first + r), end_of(first + r), n, z + r * n);
+      row_weights(arg, part.keep, first + r, a.head, begin_of(first + r), end_of(first + r), n, a.scores,
+                  z + r * n);
+  });
+}
+
+// Every channel is one chain over the keys of a block, and blocks are added in order.
+void attention_values(Queue& queue, const AttentionValuesArgs& a) noexcept {
+  const Arguments arg = arguments_of(a.shape);
+  const AttentionShape& s = a.shape;
+  Dim p = 0;
+  while (a.row >= s.parts[p].q_first + s.parts[p].q_count || a.row < s.parts[p].q_first) ++p;
+  const AttentionPart& part = s.parts[p];
+  const Dim kv = a.head / arg.g, n = s.slots + part.k_count;
+  for_tasks(queue, ceil_div(a.row_count, kRowGroup), [&](Dim task, int worker) {
+    const Dim first = task * kRowGroup, rows = least(kRowGroup, a.row_count - first);
+    Real* const keys = reinterpret_cast<Real*>(
+        scratch_of(queue, worker, size_t(kBlock * (arg.d + arg.dv) + W) * sizeof(Real)));
+    if (!keys) return;
+    const Real* const weights = real(a.weights) + first * n;
+    auto out_of = [&](Dim r) {
+      return static_cast<Real*>(a.out) + ((a.row + first + r) * arg.heads + a.head) * arg.dv;
+    };
+    for (Dim r = 0; r < rows; ++r) set_reals(out_of(r), 0, arg.dv);
+    auto add = [&](Dim from, Dim count, bool slots) {
+      const Dim at = slots ? from : s.slots + from;
+      bool any = false;  // pages that nobody may look at have no weight
+      for (Dim r = 0; r < rows && !any; ++r)
+        for (Dim k = 0; k < count; ++k) any = any || weights[r * n + at + k] != 0;
+      if (!any) return;
+      const KeyBlock b = find_key_block(arg, part, kv, from, count, slots, keys, keys + kBlock * arg.d);
+      for (Dim r = 0; r < rows; ++r) {
+        const Real* w = weights + r * n + at;
+        Real* out = out_of(r);
+        for (Dim d = 0; d < arg.dv; d += W) {
+          const Dim m = least(W, arg.dv - d);
+          V sum = vzero();
+          for (Dim k = 0; k < count; ++k)
+            if (w[k] != 0) sum = vfma(vset(w[k]), vload_n(b.v + k * b.v_stride + d, m), sum);
+          vstore_n(out + d, vload_n(out + d, m) + sum, m);
+        }
+      }
+    };
+    for (Dim k = 0; k < s.slots; k += kBlock) add(k, least(kBlock, s.slots - k), true);
+    for (Dim k = 0; k < part.k_count; k += kBlock) add(k, least(kBlock, part.k_count - k), false);
   });
 }
 

@@ -582,6 +582,41 @@ TEST(Attention, StatisticsAndWeightsByValue) {
   }
 }
 
+// Weights of some rows of a head times two: their results are twice what they were, those of all other rows
+// and heads have the same bits. The way by scores as well, whose change is none here.
+TEST(Attention, ChangedRowsByValue) {
+  std::vector<std::string> isas = available_isas();
+  isas.push_back("f64");
+  for (const Scene& s : watched_scenes())
+    for (const std::string& isa : isas)
+      for (const bool scores : {false, true}) {
+        SCOPED_TRACE(concat(s.name, " on ", isa, scores ? " by scores" : ""));
+        Device device({.threads = 2, .isa = isa});
+        const std::vector<double> plain = forward(s, device, false).out;
+        const auto mine = [](const Tapped& t) { return t.head == 1 && t.row % 3 != 1; };
+        rapt::Run run(device);
+        Taps taps;
+        run.taps = &taps;
+        if (scores) taps.edit_rows(site::attn_scores, mine, [](const Tapped&) {});
+        taps.edit_rows(site::attn_weights, mine, [](const Tapped& t) {
+          for (Dim i = 0; i < t.value.elements(); ++i) t.value.set(i, 2 * t.value.at(i));
+        });
+        std::vector<Tensor> in;
+        for (const Array& a : s.inputs()) in.push_back(upload(run, a));
+        const std::vector<Weight> weights = convert(s.weights(), device.real);
+        const std::vector<double> got =
+            values_of(attention(run, s.spec, inputs_of(s, in, weights), s.plan()));
+        std::vector<double> twice, want;
+        const Dim H = s.spec.heads, D = s.spec.v_dim;
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          const Dim row = static_cast<Dim>(i) / (H * D), head = static_cast<Dim>(i) / D % H;
+          if (head == 1 && row % 3 != 1) twice.push_back(got[i]), want.push_back(2 * plain[i]);
+          else ASSERT_EQ(got[i], plain[i]) << "row " << row << ", head " << head;
+        }
+        EXPECT_LE(nmse(twice, want), isa == "f64" ? 1e-20 : 1e-11);
+      }
+}
+
 TEST(Attention, ARowThatSeesNothingIsZeroAndPassesNoGradient) {
   for (const std::string& isa : available_isas())
     for (Normal normal : {Normal::softmax, Normal::sigmoid}) {

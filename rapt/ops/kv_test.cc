@@ -429,6 +429,44 @@ TEST(Kv, WeightsOfARowComeFromTheCache) {
   }
 }
 
+// Values of changed rows, too: the page that has no weight any more may be gone.
+TEST(Kv, ChangedRowsReadTheirValuesFromTheCache) {
+  for (const std::string& isa : float_isas())
+    for (const bool latent : {false, true})
+      for (DType format : kFormats) {
+        if (latent && is_block(format)) continue;
+        SCOPED_TRACE(concat(name_of(format), " on ", isa, latent ? ", values in keys" : ""));
+        const Dim K = latent ? 1 : 2, D = latent ? 96 : 64;
+        Keys x({.spec = latent ? latent_of(4, 1, D, 64) : spec_of(4, K, D, 64), .length = 200, .rows = 1},
+               isa, 1);
+        Pages pages(kv_layout(format, K, D, 64, latent), 200);
+        x.write(pages, 0, 200);
+        const KvView view = pages.view();
+        rapt::Run run(x.device);
+        Taps taps;
+        run.taps = &taps;
+        std::vector<double> weights;
+        taps.edit_rows(
+            site::attn_weights, [](const Tapped& t) { return t.head == 3; },
+            [&](const Tapped& t) {
+              for (Dim i = 64; i < 128; ++i) t.value.set(i, 0);
+              weights = values_of(t.value);
+            });
+        const Tensor q = run.make({1, 4, D});
+        std::memcpy(q.data, x.q.data(), x.q.size() * sizeof(float));
+        const Sequence one{.first = 0, .count = 1, .past = 199};
+        const Tensor z = attention(run, x.s.spec, {.q = q, .cache = &view}, plan_rows(x.s.mask, {&one, 1}));
+        ASSERT_EQ(weights.size(), 200u);
+        const std::vector<float> v = rounded(format, latent ? x.k : x.v, latent ? D : 64);
+        for (std::size_t d = 0; d < 64; ++d) {
+          double sum = 0;
+          for (std::size_t j = 0; j < 200; ++j)
+            sum += weights[j] * static_cast<double>(latent ? v[j * 96 + d] : v[(j * 2 + 1) * 64 + d]);
+          EXPECT_NEAR(static_cast<double>(z.as<float>()[3 * 64 + d]), sum, 1e-5);
+        }
+      }
+}
+
 // ----------------------------------------------------------------------------- streams of several sequences
 // One pass: each sequence has the keys it keeps, its window and its pages. Every one has the bits of plain
 // buffers and a mask of its own, alone.

@@ -81,8 +81,8 @@ std::uint64_t Taps::next_stamp() {
 
 bool Taps::edits_anything() const {
   const auto any = [](const Taps& t) {
-    return std::any_of(t.observers_.begin(), t.observers_.end(),
-                       [](const Observers& o) { return !o.edit.empty(); });
+    return !t.rows_.empty() || std::any_of(t.observers_.begin(), t.observers_.end(),
+                                           [](const Observers& o) { return !o.edit.empty(); });
   };
   return any(*this) || std::any_of(shares.begin(), shares.end(),
                                    [&](const TapShare& s) { return alive(s) && any(*s.taps); });
@@ -131,6 +131,41 @@ void Taps::change_shares(const Tapped& t) {
       s.taps->change_itself(mine);
     });
   }
+}
+
+bool Taps::edits_rows() const {
+  return !rows_.empty() || std::any_of(shares.begin(), shares.end(),
+                                       [](const TapShare& s) { return alive(s) && !s.taps->rows_.empty(); });
+}
+
+namespace {
+
+// f(the share whose row this is, the row as it has it)
+template <class F>
+void of_row(std::vector<TapShare>& shares, const Tapped& t, const F& f) {
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    TapShare& s = shares[i];
+    const TapShare::Range& r = range_of(s, t);
+    if (!alive(s) || t.row < r.first || t.row >= r.first + r.count) continue;
+    Tapped mine = cut(s, i, t);
+    AttentionRow row = *t.attention;
+    mine.row -= r.first, row.rows = r.count, mine.attention = &row;
+    guarded(s, [&] { f(s, mine); });
+  }
+}
+
+}  // namespace
+
+bool Taps::touches_row(const Tapped& where) {
+  bool touched = touches_row_itself(where);
+  of_row(shares, where,
+         [&](TapShare& s, const Tapped& mine) { touched = s.taps->touches_row_itself(mine) || touched; });
+  return touched;
+}
+
+void Taps::change_row(const Tapped& t) {
+  change_row_itself(t);
+  of_row(shares, t, [](TapShare& s, const Tapped& mine) { s.taps->change_row_itself(mine); });
 }
 
 std::vector<Taps::HeadRow> Taps::chosen_itself(const Tapped& where, Dim heads, Dim rows) const {

@@ -40,6 +40,14 @@ struct AttentionStat {
   enum { entropy, first, self, previous, distance, strongest, max_logit, sum, count };
 };
 
+// A row of attention: which keys it sees.
+struct AttentionRow {
+  Dim slots = 0;  // learned, before the keys: always seen
+  Dim low = 0, high = 0, keep = 0;  // keys [low, high), and below `keep`
+  Dim rows = 0;  // of the pass, or the share
+  bool sees(Dim key) const { return key < high && (key >= low || key < keep); }
+};
+
 struct Tapped {
   Site site;
   Stack stack;
@@ -59,6 +67,7 @@ struct Tapped {
   Dim position = 0;
   int share = -1;  // which share is shown this, or asked for it; -1: the pass's own observers
   Dim first_keys = -1;  // attn_stats only: how many keys "the first tokens" are here
+  const AttentionRow* attention = nullptr;  // of a row that may be changed (Taps::edit_rows)
 };
 
 class Taps;
@@ -97,6 +106,14 @@ class Taps {
     make(site).edit.push_back(std::move(f));
     stamp_ = next_stamp();
   }
+  // Rows of attention weights or scores, at `rows`, in one head: `touches` is asked of every head and row
+  // beforehand (no value yet), and `f` may then change value's elements where the row sees their key. Rows
+  // that nobody touches are never formed.
+  using Touches = std::function<bool(const Tapped& where)>;
+  void edit_rows(Site rows, Touches touches, Edit f) {
+    rows_.push_back({rows, std::move(touches), std::move(f)});
+    stamp_ = next_stamp();
+  }
   // Of its edits: no others have this number, but copies of them.
   std::uint64_t stamp() const { return stamp_; }
   // Rows of attention weights, at `weights`.
@@ -110,6 +127,10 @@ class Taps {
   }
   bool edits(Site site) const { return edits_itself(site) || (!shares.empty() && share_edits(site)); }
   bool edits_anything() const;
+  bool edits_rows() const;
+  // Whether somebody changes this row (Tapped::head, row, attention) at its site; and the change.
+  bool touches_row(const Tapped& where);
+  void change_row(const Tapped& t);
   // Own observers first, and what they throw ends the pass; then every share that asks, with its rows.
   void show(const Tapped& t) {
     if (muted) return;
@@ -156,6 +177,20 @@ class Taps {
     if (const Observers* o = find(t.site))
       for (const Edit& f : o->edit) f(t);
   }
+  struct RowEdit {
+    Site site;
+    Touches touches;
+    Edit change;
+  };
+  bool touches_row_itself(const Tapped& where) const {
+    for (const RowEdit& e : rows_)
+      if (e.site == where.site && e.touches(where)) return true;
+    return false;
+  }
+  void change_row_itself(const Tapped& t) const {
+    for (const RowEdit& e : rows_)
+      if (e.site == t.site && e.touches(t)) e.change(t);
+  }
   std::vector<HeadRow> chosen_itself(const Tapped& where, Dim heads, Dim rows) const;
   bool share_sees(Site site) const;
   bool share_edits(Site site) const;
@@ -173,6 +208,7 @@ class Taps {
     return observers_.emplace_back(Observers{site});
   }
   std::vector<Observers> observers_;
+  std::vector<RowEdit> rows_;
   Choose choose_;
 };
 

@@ -19,14 +19,15 @@ namespace rapt::cli {
 
 extern const View kHeadsView, kAttentionView, kSinksView;
 extern const View kMassiveView, kOutliersView, kGatesView, kLensView, kNormsView, kCompareView, kExpertsView,
-    kStateView, kPositionsView, kWeightsView, kReportView, kTensorsView, kStepsView;
+    kStateView, kPositionsView, kWeightsView, kReportView, kTensorsView, kStepsView, kAttributionView,
+    kPatchingView;
 
 namespace {
 
-const View* const kViews[] = {&kHeadsView,     &kAttentionView, &kStepsView,   &kSinksView,
-                              &kMassiveView,   &kOutliersView,  &kGatesView,   &kExpertsView,
-                              &kStateView,     &kLensView,      &kNormsView,   &kCompareView,
-                              &kPositionsView, &kWeightsView,   &kTensorsView, &kReportView};
+const View* const kViews[] = {
+    &kHeadsView,    &kAttentionView, &kStepsView,     &kSinksView,   &kMassiveView, &kOutliersView,
+    &kGatesView,    &kExpertsView,   &kStateView,     &kLensView,    &kNormsView,   &kAttributionView,
+    &kPatchingView, &kCompareView,   &kPositionsView, &kWeightsView, &kTensorsView, &kReportView};
 
 }  // namespace
 

@@ -8,13 +8,14 @@
 #include "rapt/base/text.h"
 #include "rapt/inspect/capture.h"
 #include "rapt/inspect/edits.h"
+#include "rapt/inspect/point_gradients.h"
 
 namespace rapt::cli {
 namespace {
 
 struct Options {
   std::vector<std::string> points, edits;
-  std::optional<std::string> save;
+  std::optional<std::string> save, gradient;
   double most_bytes = 0;
 };
 
@@ -64,6 +65,24 @@ Summary summary(const Captured& t, bool scores) {
   return s;
 }
 
+// Nothing is differentiated through matrices in blocks: then the file is read once more, as exact numbers.
+PointGradients gradients_of(const ViewRequest& s, const Options& o, std::span<const std::string> points,
+                            double most_bytes) {
+  const Metric metric = parse_metric(*o.gradient, s.tokenizer());
+  const auto& weights = s.net().weights;
+  const bool blocks =
+      std::any_of(weights.begin(), weights.end(), [](const Weight& w) { return is_block(w.format); });
+  if (!blocks)
+    return point_gradients(s.device(), s.net(), ask_points(s.net(), points), metric, s.ids, s.source,
+                           most_bytes);
+  note("note: for gradients the matrices are read as f32, and products are those of floats");
+  const Checkpoint floats = open_checkpoint(
+      s.checkpoint.path,
+      {.matrices = DType::f32, .device = &s.device(), .tower = s.ids.picture ? Tower::vision : Tower::text});
+  return point_gradients(s.device(), *floats.model, ask_points(*floats.model, points), metric, s.ids,
+                         s.source, most_bytes);
+}
+
 Document show(const ViewRequest& s, const Options& o) {
   if (o.points.empty()) return list(s);
   const std::vector<Asked> asked = ask_points(s.net(), o.points);
@@ -74,14 +93,20 @@ Document show(const ViewRequest& s, const Options& o) {
   const auto check = install_edits(taps, s.net(), edits);
   CaptureOptions options{.taps = &taps};
   if (o.most_bytes > 0) options.most_bytes = o.most_bytes;
-  const Capture got = capture(s.device(), s.net(), asked, s.ids, s.source, options);
-  check();
+  PointGradients gradients;
+  if (o.gradient) gradients = gradients_of(s, o, o.points, options.most_bytes);
+  const Capture got = o.gradient ? std::move(gradients.tensors)
+                                 : capture(s.device(), s.net(), asked, s.ids, s.source, options);
+  if (!o.gradient) check();
   if (o.save) write_capture(got, *o.save, s.force);
 
   Document d{.name = "tensors",
              .title = concat("Tensors of ", model_name(s.checkpoint), " on ",
                              counted(static_cast<Dim>(s.ids.size()), "token")),
              .parts = {}};
+  if (o.gradient)
+    d.parts.push_back(Words{
+        say("inspect.gradient", metric_text(gradients.metric, s.tokenizer()), fixed(gradients.value, 5))});
   if (!o.edits.empty()) d.parts.push_back(Words{concat("The pass was changed: ", join(o.edits), ".")});
   Table table{.title = "", .columns = {"point", "shape", "mean", "rms", "least", "most"}, .rows = {}};
   Json::Array tensors;
@@ -111,6 +136,10 @@ Document show(const ViewRequest& s, const Options& o) {
   for (const std::string& e : o.edits) edits_json.emplace_back(e);
   d.facts.set("edits", std::move(edits_json));
   if (o.save) d.facts.set("file", *o.save);
+  if (o.gradient) {
+    d.facts.set("gradient_of", metric_json(gradients.metric));
+    d.facts.set("metric_value", gradients.value);
+  }
   return d;
 }
 
@@ -124,9 +153,16 @@ std::function<Document(const ViewRequest&)> parse(Args& args) {
     }
   o.edits = args.values("edit");
   o.save = args.value("out");
+  o.gradient = args.value("gradient");
   o.most_bytes = 1048576.0 * static_cast<double>(args.number("max-mib", 1, Dim{1} << 30).value_or(0));
   if (o.save && o.points.empty())
     fail_usage("--out writes points: name them with --points (without it all there are is listed)");
+  if (o.gradient && o.points.empty())
+    fail_usage("--gradient is taken at points: name them with --points (without it all there are is listed)");
+  if (o.gradient && !o.edits.empty())
+    fail_usage(
+        "--gradient and --edit: a gradient passes through an edit as if there were none, so it would not "
+        "be that of the changed pass; give one of the two");
   return [o](const ViewRequest& s) { return show(s, o); };
 }
 
@@ -140,11 +176,16 @@ const View kTensorsView = {
     "                       lists all there are)\n"
     "  --out FILE           into FILE.safetensors, FILE.npy (one point) or a folder of .npy (a name\n"
     "                       without an ending)\n"
+    "  --gradient METRIC    d METRIC / d each number of the points instead of the numbers: loss (of the\n"
+    "                       text), logit=TOKEN, difference=TOKEN,TOKEN or logprob=TOKEN; TOKEN and\n"
+    "                       @POSITION as in attribution; quantized matrices are read as f32\n"
     "  --edit SPEC          changes the pass, may come many times: POINT[@HEAD][@POSITION]:OP[=VALUE] with\n"
     "                       OP zero, mean, scale, add, replace, project_out or swap and VALUE a number,\n"
     "                       .npy or .safetensors[#TENSOR] @3 is a head at points with heads (q, k, value,\n"
     "                       z …), a position elsewhere; @h3 and @p3 make it certain, @-1 is the last\n"
-    "                       position. Every operation with examples: docs/edits.md\n"
+    "                       position. attn_weights.L@HEAD@POSITION@KEY:zero takes a weight away,\n"
+    "                       attn_scores.L@HEAD@POSITION@KEY:mask the key. Every operation with examples:\n"
+    "                       docs/edits.md\n"
     "  --max-mib N          the most that the tensors may take (1024)\n",
     parse,
     1,

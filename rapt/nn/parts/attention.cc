@@ -544,7 +544,6 @@ Tensor run_part(Run& run, const Attention& a, const Tensor& input, const Pass& p
 namespace {
 
 using Kind = PointKind;
-constexpr const char* kInside = "it lives inside the fused kernel; edit q, k, value or z of the same layer";
 constexpr const char* kGate = "the gate is applied in one step; edit the same point without _act";
 
 std::string no_q_norm(const Attention& a) { return a.q_norm ? "" : "its queries and keys have no norm"; }
@@ -615,8 +614,8 @@ const PartPoint<Attention> kPoints[] = {
   {"attn_gate_k_act", site::gate(At::k), "Sk", "", no_gate<At::k>, Kind::value, kGate},
   {"attn_gate_v", site::gate_in(At::v), "Sv", "", no_gate<At::v>},
   {"attn_gate_v_act", site::gate(At::v), "Sv", "", no_gate<At::v>, Kind::value, kGate},
-  {"attn_scores", site::q, "HTS", "attn.hook_attn_scores", no_scores, Kind::scores, kInside},
-  {"attn_weights", site::attn_weights, "HTS", "attn.hook_pattern", nullptr, Kind::weights, kInside},
+  {"attn_scores", site::q, "HTS", "attn.hook_attn_scores", no_scores, Kind::scores},
+  {"attn_weights", site::attn_weights, "HTS", "attn.hook_pattern", nullptr, Kind::weights},
   {"attn_gate", site::gate_in(At::sdpa), "Ts", "attn.hook_q_gate", no_gate<At::sdpa>},
   {"attn_gate_act", site::gate(At::sdpa), "Ts", "", no_gate<At::sdpa>, Kind::value, kGate},
   {"z", site::z, "THZ", "attn.hook_z attn.o.hook_in"},
