@@ -9,6 +9,7 @@
 //         output[V,C] (own matrix only)
 #include "rapt/load/checkpoint_files.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -385,14 +386,22 @@ std::string whole_name(const std::string& name) {
   return "";
 }
 
-// Models that come with the program lie beside it, or in share/rapt where it is installed. "" where there is
-// none of that name.
+// The folder of the file that this code was loaded from: the program, or a shared library (Python's module).
+fs::path own_folder() {
+  Dl_info info{};
+  if (!dladdr(reinterpret_cast<const void*>(&is_there), &info) || !info.dli_fname) return {};
+  return fs::path(info.dli_fname).parent_path();
+}
+
+// Models that come with the program lie beside it, or in share/rapt where it is installed; those of a module
+// in its folder models. "" where there is none of that name.
 std::string beside_program(const std::string& name) {
   std::error_code error;
   const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
   if (error || name.empty() || name.find('/') != std::string::npos) return "";
   for (const fs::path& p :
-       {folder / (name + ".gguf"), folder.parent_path() / "share" / "rapt" / (name + ".gguf")})
+       {folder / (name + ".gguf"), folder.parent_path() / "share" / "rapt" / (name + ".gguf"),
+        own_folder() / "models" / (name + ".gguf")})
     if (is_there(p)) return p.string();
   return "";
 }
