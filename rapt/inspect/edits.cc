@@ -280,7 +280,10 @@ bool needs_whole(const Model& model, std::span<const Edit> edits) {
   return false;
 }
 
-Edit parse_edit(std::string_view text) {
+namespace {
+
+// All but the value, which stands in `value`; absent: there is no "=".
+Edit read_edit_text(std::string_view text, std::optional<std::string_view>& value) {
   Edit e;
   e.text = text;
   const std::size_t colon = text.find(':');
@@ -300,7 +303,26 @@ Edit parse_edit(std::string_view text) {
   if (e.where.size() > 3) fail_usage("edit '", text, "' has more than a head, a position and a channel");
   const std::size_t equals = what.find('=');
   e.op = op_of(what.substr(0, equals), text);
-  if (equals != std::string_view::npos) read_value(e, what.substr(equals + 1));
+  if (equals != std::string_view::npos) value = what.substr(equals + 1);
+  return e;
+}
+
+}  // namespace
+
+Edit parse_edit(std::string_view text) {
+  std::optional<std::string_view> value;
+  Edit e = read_edit_text(text, value);
+  if (value) read_value(e, *value);
+  finish(e);
+  return e;
+}
+
+Edit parse_edit(std::string_view text, std::vector<float> values, std::vector<Dim> shape) {
+  std::optional<std::string_view> value;
+  Edit e = read_edit_text(text, value);
+  if (value) fail_usage("edit '", text, "' has a value in its text, and another beside it");
+  if (values.empty()) fail_usage("edit '", text, "': its value holds no numbers");
+  e.values = std::move(values), e.shape = std::move(shape);
   finish(e);
   return e;
 }

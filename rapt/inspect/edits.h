@@ -40,6 +40,8 @@ struct Edit {
   std::vector<Dim> shape;  // of the values; empty: one number
 };
 Edit parse_edit(std::string_view text);  // reads the file a value names
+// "resid_post.8@-1:add", and its value as numbers; an empty shape: one number.
+Edit parse_edit(std::string_view text, std::vector<float> values, std::vector<Dim> shape);
 std::vector<Edit> parse_edits(std::span<const std::string> texts);
 Edit read_edit(const Json& json);
 
