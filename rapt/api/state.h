@@ -26,6 +26,8 @@ struct ModelState {
   bool opened = true;
   FolderExtras extras;
   std::shared_ptr<const TrainData> data;
+  // Of every pass of this handle; another handle of the same weights has others, or none.
+  std::shared_ptr<const EditSet> edits;
 
   rapt::Device& on() const { return device->device; }
   const rapt::Model& net() const { return *checkpoint->model; }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "rapt/base/sha256.h"
 #include "rapt/base/text.h"
 #include "rapt/io/npy.h"
 #include "rapt/io/safetensors.h"
@@ -368,6 +369,17 @@ Edit read_edit(const Json& json) {
   if (const Json* value = json.find("value"); value && value->is_string()) read_value(e, value->string());
   finish(e);
   return e;
+}
+
+EditSet::EditSet(std::vector<Edit> edits) : list(std::move(edits)) {
+  std::string all;
+  for (const Edit& e : list) {
+    all += concat(e.text.size(), ":", e.text, ":", e.shape.size());
+    for (const Dim n : e.shape) all += concat(",", n);
+    all += concat(":", e.values.size(), ":");
+    all.append(reinterpret_cast<const char*>(e.values.data()), e.values.size() * sizeof(float));
+  }
+  key = base64(sha256(all));
 }
 
 std::function<void()> install_edits(Taps& taps, const Model& model, std::span<const Edit> edits,

@@ -1,28 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Edits that a handle of a model carries (Model.edited): every call of that handle puts them on its passes.
+// Edits that a handle of a model carries (Model.edited; ModelState::edits): every call of that handle puts
+// them on its passes. For a Request: taps = edited.edits(), edits = the set's key.
 #pragma once
 #include <functional>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
 
+#include "rapt/apps/python/model.h"
 #include "rapt/inspect/edits.h"
 
 namespace rapt::python {
 
-struct Edits {
-  std::vector<Edit> list;
-  std::vector<std::string> texts;  // as they were given; of an array its sizes in the value's place
-  std::string key;                 // for Request::edits: equal keys are equal edits, values and all
-};
-
-// Taps of one call, with edits on them. Must outlive the passes.
+// Taps of one call, with the handle's edits on them. Must outlive the passes.
 class Edited {
  public:
-  // `edits` may be absent; Passes::many for what an Engine reads in pieces.
-  Edited(const Model& model, const Edits* edits, Passes passes) {
-    if (edits) check_ = install_edits(taps_, model, edits->list, passes);
+  // Passes::many for what an Engine reads in pieces.
+  Edited(const api::ModelState& model, Passes passes) {
+    if (model.edits) check_ = install_edits(taps_, model.net(), model.edits->list, passes);
   }
   Edited(const Edited&) = delete;
   Edited& operator=(const Edited&) = delete;
