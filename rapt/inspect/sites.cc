@@ -574,8 +574,8 @@ std::vector<Point> find_points(const Model& model, std::string_view text) {
         fail_usage("'", text, "' is a point of every layer: say which, as in blocks.0.", name.word);
       std::vector<std::string> known;
       for (const Entry& e : entries()) known.push_back(e.name);
-      fail_usage("'", text, "' is no point; ", name_hint(text.substr(0, text.rfind('.')), known),
-                 " (rapt inspect tensors MODEL lists all)");
+      fail_name("'", text, "' is no point; ", name_hint(text.substr(0, text.rfind('.')), known),
+                " (rapt inspect tensors MODEL lists all)");
     }
     const bool of_stack = w.entry->of == Owner::stack;
     if (of_stack && layer >= 0)

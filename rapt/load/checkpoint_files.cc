@@ -456,10 +456,11 @@ std::string find_named(const std::string& name, bool presets) {
 
 [[noreturn]] void fail_not_found(const std::string& name) {
   if (model_folders().empty())
-    fail(name, ": there is no such file or folder (RAPT_MODELS is not set; it may name folders of models)");
+    fail_missing(name,
+                 ": there is no such file or folder (RAPT_MODELS is not set; it may name folders of models)");
   const std::vector<std::string> names = names_in_folders("").all;
-  fail(name, ": there is no such file or folder, and none in RAPT_MODELS; ",
-       names.empty() ? "there are no models in it" : name_hint(name, names));
+  fail_missing(name, ": there is no such file or folder, and none in RAPT_MODELS; ",
+               names.empty() ? "there are no models in it" : name_hint(name, names));
 }
 
 }  // namespace

@@ -19,13 +19,20 @@ PyObject* error_class(const char* name) {
 void translate(const std::exception_ptr& p, void*) {
   static PyObject* const failure = error_class("Error");
   static PyObject* const usage = error_class("UsageError");
+  static PyObject* const name = error_class("UnknownName");
+  static PyObject* const missing = error_class("NotFound");
   static PyObject* const cancelled = error_class("Cancelled");
   try {
     std::rethrow_exception(p);
   } catch (const Cancelled& e) {
     PyErr_SetString(cancelled, e.what());
   } catch (const Error& e) {
-    PyErr_SetString(e.kind() == Error::Kind::usage ? usage : failure, e.what());
+    using Kind = Error::Kind;
+    PyObject* const type = e.kind() == Kind::usage     ? usage
+                           : e.kind() == Kind::name    ? name
+                           : e.kind() == Kind::missing ? missing
+                                                       : failure;
+    PyErr_SetString(type, e.what());
   }
 }
 
