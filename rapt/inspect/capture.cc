@@ -187,6 +187,36 @@ void watch_points(Taps& taps, const Model& model, std::span<const Asked> asked, 
       });
 }
 
+std::function<void()> edit_points(Taps& taps, std::span<const Asked> asked,
+                                  std::function<void(std::size_t i, const Tapped& value)> edit) {
+  struct State {
+    std::vector<Asked> asked;
+    std::function<void(std::size_t i, const Tapped& value)> edit;
+    std::vector<Dim> times;
+  };
+  const auto state = std::make_shared<State>();
+  state->asked.assign(asked.begin(), asked.end());
+  state->edit = std::move(edit), state->times.resize(asked.size());
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const Point& p = asked[i].point;
+    if (!p.fixed.empty()) fail_usage("'", asked[i].name, "' cannot be changed: ", p.fixed);
+    if (p.kind != Kind::value)
+      fail_usage("'", asked[i].name, "' cannot be changed by a function: it is no tensor of its own");
+    if (p.site == site::q && p.attention->rope && p.attention->mask.keep > 0)
+      fail_usage("'", asked[i].name, "' is turned to two places in this model, and a function would see both; ",
+                 "change q.", p.layer);
+    taps.edit(p.site, [state, i](const Tapped& t) {
+      if (!is_at(t, state->asked[i].point)) return;
+      ++state->times[i];
+      state->edit(i, t);
+    });
+  }
+  return [state] {
+    for (std::size_t i = 0; i < state->asked.size(); ++i)
+      if (state->times[i] == 0) fail("'", state->asked[i].name, "' did not come by in this pass");
+  };
+}
+
 Capture capture(Device& device, const Model& model, std::span<const Asked> asked, Ids ids, Ids source,
                 const CaptureOptions& options) {
   if (ids.empty()) fail("the text has no tokens");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Named tensors of one pass over one text, as f32, and files of them: .safetensors, one .npy, or a folder of
 // .npy. What is asked for is counted before the pass: more than the limit is refused with the number, so a
-// [H,T,T] of a long text ends in words and not in memory.
+// [H,T,T] of a long text ends in words and not in memory. And functions of somebody's own at named points.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -50,6 +50,11 @@ Capture capture(Device& device, const Model& model, std::span<const Asked> asked
 using SeeCaptured = std::function<void(std::size_t i, Captured&& value)>;
 void watch_points(Taps& taps, const Model& model, std::span<const Asked> asked, Dim rows, Dim source,
                   SeeCaptured see);
+
+// A function that changes the values of points in place: edit(i, value of asked[i]) as it comes by. Fails where
+// a point cannot be changed. Call what comes back after the pass: it fails where a point did not come by.
+std::function<void()> edit_points(Taps& taps, std::span<const Asked> asked,
+                                  std::function<void(std::size_t i, const Tapped& value)> edit);
 
 // NAME.safetensors (metadata: model, tokens, source), NAME.npy (one tensor) or a folder: NAME/point.npy and
 // NAME/index.json.
