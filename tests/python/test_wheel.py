@@ -66,8 +66,8 @@ def test_it_uses_the_stable_interface_alone():
 def test_the_module_shows_its_entry_alone(tmp_path):
     with zipfile.ZipFile(WHEEL) as file:
         file.extract("rapt/_rapt.abi3.so", tmp_path)
-    said = subprocess.run(["nm", "-D", "--defined-only", tmp_path / "rapt/_rapt.abi3.so"], capture_output=True,
-                          text=True)
+    said = subprocess.run(["nm", "-D", "--defined-only", tmp_path / "rapt/_rapt.abi3.so"],
+                          capture_output=True, text=True)
     if said.returncode != 0:
         pytest.skip("there is no nm")
     shown = [line.split()[-1].split("@")[0] for line in said.stdout.splitlines()]
