@@ -1,67 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rapt/apps/python/wait.h"
 
-#include <chrono>
-#include <functional>
-
+#include <pthread.h>
 #include <unistd.h>
+
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
 
 namespace rapt::python {
 namespace {
 
-// One thread that computes for the main thread; there is one main thread, so there is never a second task.
-class Elsewhere {
- public:
-  void begin(const std::function<void()>& f) {
-    const std::lock_guard lock(mutex_);
-    if (process_ != getpid()) {  // the first task, or the first in a child of fork(), which has no such thread
-      process_ = getpid();
-      std::thread([this] { serve(); }).detach();
-    }
-    task_ = &f;
-    done_ = false;
-    error_ = nullptr;
-    changed_.notify_all();
-  }
-  // Whether it is done; waits so long at most.
-  bool wait(std::chrono::milliseconds most) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, most, [&] { return done_; });
-  }
-  std::exception_ptr error() {
-    const std::lock_guard lock(mutex_);
-    return std::exchange(error_, nullptr);
-  }
-
- private:
-  [[noreturn]] void serve() {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      changed_.wait(lock, [&] { return task_ != nullptr; });
-      const std::function<void()>* f = std::exchange(task_, nullptr);
-      lock.unlock();
-      std::exception_ptr error;
-      try {
-        (*f)();
-      } catch (...) {
-        error = std::current_exception();
-      }
-      lock.lock();
-      error_ = error;
-      done_ = true;
-      changed_.notify_all();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  const std::function<void()>* task_ = nullptr;
-  bool done_ = true;
-  std::exception_ptr error_;
-  pid_t process_ = 0;
+// Threads that wait for something to do. None of this is ever destroyed: at the interpreter's exit threads
+// may still hold on to it. A child of fork() has none of them, and begins anew.
+struct Idle {
+  std::mutex lock;
+  std::condition_variable changed;
+  std::vector<std::function<void()>> tasks;
+  int idle = 0;
 };
+Idle* idle = new Idle;
+
+[[noreturn]] void serve(Idle& mine) {
+  std::unique_lock hold(mine.lock);
+  while (true) {
+    ++mine.idle;
+    mine.changed.wait(hold, [&] { return !mine.tasks.empty(); });
+    --mine.idle;
+    {
+      const std::function<void()> f = std::move(mine.tasks.back());
+      mine.tasks.pop_back();
+      hold.unlock();
+      f();
+    }
+    hold.lock();
+  }
+}
 
 }  // namespace
+
+void run_detached(std::function<void()> f) {
+  static const int once = pthread_atfork(nullptr, nullptr, [] { idle = new Idle; });
+  (void)once;
+  Idle& mine = *idle;
+  const std::lock_guard hold(mine.lock);
+  mine.tasks.push_back(std::move(f));
+  if (mine.idle < static_cast<int>(mine.tasks.size())) std::thread([&mine] { serve(mine); }).detach();
+  mine.changed.notify_one();
+}
 
 bool on_main_thread() {
   static unsigned long main = 0;
@@ -73,33 +60,68 @@ bool on_main_thread() {
   return PyThread_get_thread_ident() == main;
 }
 
-void run_elsewhere(const std::function<void()>& f, std::atomic<bool>& cancel) {
-  // Never destroyed: at the interpreter's exit its thread may still hold on to it.
-  static Elsewhere& elsewhere = *new Elsewhere;
-  static thread_local bool waiting = false;
-  if (waiting) {  // a callback of such a call calls again: the thread is taken, and nobody waits for Ctrl-C
-    const nb::gil_scoped_release released;
-    return f();
-  }
-  waiting = true;
-  elsewhere.begin(f);
-  std::optional<nb::python_error> interrupt;
-  while (true) {
+void run_elsewhere(const std::function<void()>& f, std::atomic<bool>& cancel,
+                   const std::function<void()>& tick) {
+  struct Task {
+    std::mutex lock;
+    std::condition_variable changed;
+    bool done = false;
+    std::exception_ptr error;
+  };
+  const auto task = std::make_shared<Task>();
+  run_detached([task, &f] {
+    std::exception_ptr error;
+    try {
+      f();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::lock_guard hold(task->lock);
+    task->error = std::move(error);
+    task->done = true;
+    task->changed.notify_all();
+  });
+  const bool main = on_main_thread();
+  std::exception_ptr thrown;  // by Ctrl-C, or who listens
+  const auto look = [&](bool ticks) {
+    if (thrown) return;
+    try {
+      if (main && PyErr_CheckSignals() != 0) throw nb::python_error();
+      if (ticks && tick) tick();
+    } catch (...) {
+      thrown = std::current_exception();
+      cancel = true;
+    }
+  };
+  for (int i = 1;; ++i) {
     bool done;
     {
       const nb::gil_scoped_release released;
-      done = elsewhere.wait(std::chrono::milliseconds(20));
+      std::unique_lock hold(task->lock);
+      done = task->changed.wait_for(hold, std::chrono::milliseconds(20), [&] { return task->done; });
     }
     if (done) break;
-    if (!interrupt && PyErr_CheckSignals() != 0) {
-      interrupt.emplace();
-      cancel = true;
-    }
+    look(i % 5 == 0);
   }
-  waiting = false;
-  std::exception_ptr error = elsewhere.error();
-  if (interrupt) throw std::move(*interrupt);
-  if (error) std::rethrow_exception(std::exchange(error, nullptr));
+  if (thrown) std::rethrow_exception(thrown);
+  if (task->error) std::rethrow_exception(std::exchange(task->error, nullptr));
+  if (tick) tick();
+}
+
+std::function<void()> Progress::tick() {
+  if (!is_on()) return {};
+  return [this] {
+    const double done = done_.load(std::memory_order_relaxed), of = of_.load(std::memory_order_relaxed);
+    if (done == told_ || of <= 0) return;
+    told_ = done;
+    listener_(done, of);
+  };
+}
+
+nb::str text_of(std::string_view text) {
+  PyObject* s = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace");
+  if (!s) throw nb::python_error();
+  return nb::steal<nb::str>(s);
 }
 
 }  // namespace rapt::python

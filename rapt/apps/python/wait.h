@@ -11,9 +11,9 @@
 #include <atomic>
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -25,34 +25,70 @@ namespace rapt::python {
 // Whether this is Python's main thread. With the GIL.
 bool on_main_thread();
 
-// Computes f() on a thread of the module, kept for the next call; waits without the GIL, and looks at signals.
-void run_elsewhere(const std::function<void()>& f, std::atomic<bool>& cancel);
+// Runs f on a thread of the module, kept for later ones. What f throws ends the program.
+void run_detached(std::function<void()> f);
+
+// Computes f() on such a thread; waits without the GIL, and looks at signals where this is the main thread.
+// `tick`, where there is one, is called with the GIL some times a second while f runs, and once behind it.
+void run_elsewhere(const std::function<void()>& f, std::atomic<bool>& cancel,
+                   const std::function<void()>& tick = {});
+
+// How far a call is: it sets the two numbers from any thread, and the thread that waits tells `listener`, a
+// Python callable of (done, of) or None.
+class Progress {
+ public:
+  explicit Progress(nb::object listener) : listener_(std::move(listener)) {}
+  bool is_on() const { return !listener_.is_none(); }
+  void set(double done, double of) {
+    of_.store(of, std::memory_order_relaxed);
+    done_.store(done, std::memory_order_relaxed);
+  }
+  std::function<void()> tick();  // {} where nobody listens
+
+ private:
+  nb::object listener_;
+  std::atomic<double> done_{0}, of_{0};
+  double told_ = -1;
+};
 
 // f() without the GIL. f may take it for callbacks (nb::gil_scoped_acquire). Passes inside end before their
 // next layer once `cancel` is set; Ctrl-C sets it, and then KeyboardInterrupt is what is thrown.
 template <class F>
-auto without_gil(std::atomic<bool>& cancel, F&& f) -> std::invoke_result_t<F> {
+auto without_gil(std::atomic<bool>& cancel, const std::function<void()>& tick, F&& f)
+    -> std::invoke_result_t<F> {
   using Result = std::invoke_result_t<F>;
   const auto computed = [&]() -> Result {
     const CancelScope scope(cancel);
     return f();
   };
-  if (!on_main_thread()) {
+  if (!tick && !on_main_thread()) {
     const nb::gil_scoped_release released;
     return computed();
   }
   if constexpr (std::is_void_v<Result>) {
-    run_elsewhere([&] { computed(); }, cancel);
+    run_elsewhere([&] { computed(); }, cancel, tick);
   } else {
     std::optional<Result> out;
-    run_elsewhere([&] { out.emplace(computed()); }, cancel);
+    run_elsewhere([&] { out.emplace(computed()); }, cancel, tick);
     return std::move(*out);
   }
 }
 template <class F>
+auto without_gil(std::atomic<bool>& cancel, F&& f) -> std::invoke_result_t<F> {
+  return without_gil(cancel, {}, std::forward<F>(f));
+}
+template <class F>
+auto without_gil(Progress& progress, F&& f) -> std::invoke_result_t<F> {
+  std::atomic<bool> cancel{false};
+  return without_gil(cancel, progress.tick(), std::forward<F>(f));
+}
+template <class F>
 auto without_gil(F&& f) -> std::invoke_result_t<F> {
   std::atomic<bool> cancel{false};
-  return without_gil(cancel, std::forward<F>(f));
+  return without_gil(cancel, {}, std::forward<F>(f));
 }
+
+// A text for Python; bytes that are no UTF-8 become U+FFFD.
+nb::str text_of(std::string_view text);
 
 }  // namespace rapt::python
