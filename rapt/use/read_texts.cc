@@ -100,6 +100,7 @@ void read_whole(Device& device, const Model& model, const FramedTexts& texts,
     for (const Event& e : engine.step()) {
       if (e.kind != Event::Kind::done) continue;
       if (e.error) std::rethrow_exception(e.error);
+      if (!e.answer->samples.empty() && e.answer->samples[0].finish == Finish::cancelled) throw Cancelled();
       ++done;
     }
     if (progress) progress(done, static_cast<Dim>(texts.ids.size()));
