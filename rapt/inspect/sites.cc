@@ -208,16 +208,17 @@ const Refused kRefused[] = {
 // What nnterp and ggml's graphs call our points, in our words or as a hook.
 struct Alias {
   const char *theirs, *ours;
+  bool brackets = false;  // layers_input[5] (nnterp), not l_out-5 (ggml)
 };
 const Alias kAliases[] = {
-    {"token_embeddings", "embeddings"},
-    {"layers_input", "resid_pre"},
-    {"layers_output", "resid_post"},
-    {"attentions_input", "attn_in"},
-    {"attentions_output", "attn_out"},
-    {"attention_probabilities", "attn_weights"},
-    {"mlps_input", "mlp_in"},
-    {"mlps_output", "mlp_out"},
+    {"token_embeddings", "embeddings", true},
+    {"layers_input", "resid_pre", true},
+    {"layers_output", "resid_post", true},
+    {"attentions_input", "attn_in", true},
+    {"attentions_output", "attn_out", true},
+    {"attention_probabilities", "attn_weights", true},
+    {"mlps_input", "mlp_in", true},
+    {"mlps_output", "mlp_out", true},
     {"inp_embd", "embeddings"},
     {"attn_norm", "attn_in"},
     {"Vcur", "value"},
@@ -654,6 +655,32 @@ std::vector<PointLine> list_points(const Model& model) {
     }
   }
   return lines;
+}
+
+std::vector<std::string> other_names(const Model& model, const PointLine& line) {
+  const bool inside = line.example.layer >= 0 && line.first >= 0, both = model.encoder && model.decoder;
+  const std::string stack = both ? concat(word_for(line.example.stack), ".") : "",
+                    block = !inside ? stack : both ? concat(stack, "L.") : "blocks.L.";
+  std::vector<std::string> maybe;
+  for (const Entry& e : entries())
+    for (std::string_view hook : split(e.hooks)) maybe.push_back(concat(block, hook));
+  for (int part = 1; inside && part <= 9; ++part)
+    for (const char* hook : {".hook_in", ".hook_scale", ".hook_normalized", ".hook_out"})
+      maybe.push_back(concat(block, "ln", part, hook));
+  for (const Alias& a : kAliases)
+    maybe.push_back(concat(stack, a.theirs, !inside ? "" : a.brackets ? "[L]" : "-L"));
+  std::vector<std::string> out;
+  for (std::string& name : maybe) {
+    if (name == line.name || std::find(out.begin(), out.end(), name) != out.end()) continue;
+    std::string here = name;
+    if (inside) here.replace(here.find('L', stack.size()), 1, std::to_string(line.first));
+    try {
+      const std::vector<Point> found = find_points(model, here);
+      if (found.size() == 1 && found[0].name == line.example.name) out.push_back(std::move(name));
+    } catch (const Error&) {  // a name of another point, or of none here
+    }
+  }
+  return out;
 }
 
 std::vector<Dim> point_shape(const Model& model, const Point& point, Dim rows, Dim source) {

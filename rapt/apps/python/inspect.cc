@@ -46,8 +46,8 @@ nb::tuple inspect_ids(const ModelPtr& m, const TextOrIds& text, const std::optio
 nb::list points(const ModelPtr& m) {
   nb::list out;
   for (const PointLine& line : list_points(m->net()))
-    out.append(nb::make_tuple(line.name, line.lens, shape_text(line.example), line.first < 0 ? 0 : line.layers,
-                              line.example.fixed.empty()));
+    out.append(nb::make_tuple(line.name, line.lens, other_names(m->net(), line), shape_text(line.example),
+                              line.first < 0 ? 0 : line.layers, line.example.fixed.empty()));
   return out;
 }
 
