@@ -454,6 +454,13 @@ std::string find_named(const std::string& name, bool presets) {
   return "";
 }
 
+bool may_be_model(const fs::path& p) {
+  std::error_code ignored;
+  if (fs::is_directory(p, ignored))
+    return fs::exists(p / "config.json", ignored) || fs::exists(p / "model" / "config.json", ignored);
+  return p.extension() == ".gguf" || (p.extension() == ".bin" && !p.filename().string().starts_with("tok"));
+}
+
 [[noreturn]] void fail_not_found(const std::string& name) {
   if (model_folders().empty())
     fail_missing(name,
@@ -464,6 +471,34 @@ std::string find_named(const std::string& name, bool presets) {
 }
 
 }  // namespace
+
+std::vector<std::string> model_paths() {
+  std::vector<std::string> out;
+  for (const fs::path& folder : model_folders()) {
+    std::vector<std::string> here;
+    std::error_code ignored;
+    for (const fs::path& p : paths_in(folder, ignored))
+      if (may_be_model(p)) here.push_back(p.string());
+    std::sort(here.begin(), here.end());
+    out.insert(out.end(), here.begin(), here.end());
+  }
+  for (const char* name : {"default", "default-gated"}) try {
+      if (const std::string own = find_model(name); fs::path(own).is_absolute()) out.push_back(own);
+    } catch (const Error&) {}
+  return out;
+}
+
+std::string types_text(const CheckpointSummary& s) {
+  std::vector<std::pair<std::size_t, std::string>> types;
+  for (const auto& [type, n] : s.types)
+    if (is_block(type) || (is_float(type) && type != DType::f32))
+      types.emplace_back(n.tensors, name_of(type));
+  if (types.empty()) return "f32";
+  std::sort(types.rbegin(), types.rend());
+  std::vector<std::string> names;
+  for (const auto& [n, name] : types) names.push_back(name);
+  return join(names, "/");
+}
 
 std::string find_model(const std::string& name) {
   std::string found = find_named(name, false);

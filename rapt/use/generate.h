@@ -81,7 +81,7 @@ std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& ch
                                             std::span<const std::string> texts, std::optional<Pool> pool = {},
                                             std::optional<bool> normalize = {},
                                             const std::function<void(Dim done, Dim of)>& progress = {},
-                                            Dim* cut = nullptr);
+                                            Dim* cut = nullptr, Taps* taps = nullptr);
 
 // exp of the mean negative log-likelihood. `ids` as the tokenizer frames the whole text. Windows of n =
 // `context` tokens one after the other, the rest left out (a BOS in the place of each window's first token
