@@ -23,6 +23,8 @@ using namespace nb::literals;
 
 void add_model(nb::module_& m);      // model.cc: files, tokens, passes over texts
 void add_generate(nb::module_& m);   // generate.cc: answers, from one engine for each model
+void add_tokenizer(nb::module_& m);  // tokenizer.cc
+void add_serve(nb::module_& m);      // serve.cc: the HTTP server
 void add_inspect(nb::module_& m);    // inspect.cc
 void add_recipe(nb::module_& m);     // recipe.cc
 void add_train(nb::module_& m);      // train.cc

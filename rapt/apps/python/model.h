@@ -12,7 +12,7 @@
 
 namespace rapt::python {
 
-using ModelPtr = std::shared_ptr<api::ModelState>;    // checkpoint, device; weights: state->net()
+using ModelPtr = std::shared_ptr<api::ModelState>;  // checkpoint, device; weights: state->net()
 using DevicePtr = std::shared_ptr<api::DeviceState>;  // `_rapt.Device`; device: ->device
 
 // The device that everybody shares who asks for no other.

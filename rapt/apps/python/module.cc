@@ -13,7 +13,7 @@ namespace {
 
 // Python's classes of our errors (python/rapt/_errors.py); kept for the life of the process.
 PyObject* error_class(const char* name) {
-  return nb::module_::import_("rapt._errors").attr(name).release().ptr();
+  return nb::object(nb::module_::import_("rapt._errors").attr(name)).release().ptr();
 }
 
 void translate(const std::exception_ptr& p, void*) {
@@ -47,12 +47,15 @@ int main_of(std::vector<std::string> words) {
 }  // namespace
 
 NB_MODULE(_rapt, m) {
+  nb::set_leak_warnings(false);  // what lives when the interpreter ends is nobody's fault
   nb::register_exception_translator(translate);
   m.attr("version") = RAPT_VERSION;
   m.def("main", &main_of, "argv"_a);
   m.def("instruction_sets", &available_isas);
   add_model(m);
   add_generate(m);
+  add_tokenizer(m);
+  add_serve(m);
   add_inspect(m);
   add_recipe(m);
   add_train(m);

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/apps/python/shared_engine.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <new>
+#include <set>
+
+namespace rapt::python {
+namespace {
+
+constexpr double kLook = 0.02;  // seconds between two looks at signals
+// Events that may wait for a listener who is slower than the engine; then his request rests.
+constexpr std::size_t kMostEvents = 256;
+
+std::atomic<bool> ending = false;
+
+void look_at_signals() {
+  const nb::gil_scoped_acquire held;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+}  // namespace
+
+// fork() copies one thread. Locks are taken around it, so that the child finds everything whole but for steps
+// under way, whose threads it does not have.
+struct SharedEngine::Forks {
+  static inline std::mutex lock;
+  static inline std::set<SharedEngine*> all;
+
+  static void add(SharedEngine& e) {
+    static const int once = pthread_atfork(before, after, in_child);
+    (void)once;
+    const std::lock_guard hold(lock);
+    all.insert(&e);
+  }
+  static void remove(SharedEngine& e) {
+    const std::lock_guard hold(lock);
+    all.erase(&e);
+  }
+  static void before() {
+    lock.lock();
+    for (SharedEngine* e : all) e->lock_.lock();
+  }
+  static void after() {
+    for (SharedEngine* e : all) e->lock_.unlock();
+    lock.unlock();
+  }
+  static void in_child() {
+    for (SharedEngine* e : all) {
+      // Anew, for threads that waited are not there to leave.
+      new (&e->lock_) std::mutex;
+      new (&e->changed_) std::condition_variable;
+      e->lost_ = e->lost_ || e->stepping_;
+    }
+    new (&lock) std::mutex;
+  }
+};
+
+SharedEngine::SharedEngine(ModelPtr model, const Engine::Options& options)
+    : model_(std::move(model)),
+      edited_(model_->edits ? std::make_unique<Edited>(*model_, Passes::many) : nullptr),
+      // Before anything is known: all weights are read once for a row, ten gigabytes a second.
+      decode_seconds_(static_cast<double>(model_->checkpoint->file_bytes) * 1e-10),
+      row_seconds_(decode_seconds_),
+      engine_(model_->on(), *model_->checkpoint, options) {
+  if (model_->checkpoint->file_bytes == 0)
+    decode_seconds_ = row_seconds_ = static_cast<double>(model_->net().parameters()) * 4e-10;
+  Forks::add(*this);
+}
+SharedEngine::~SharedEngine() { Forks::remove(*this); }
+
+void SharedEngine::check_usable() const {
+  if (lost_)
+    fail("this process was forked while ", model_->checkpoint->path.empty() ? "the model" : "a model (",
+         model_->checkpoint->path, model_->checkpoint->path.empty() ? "" : ")",
+         " computed in another thread, which is not here; load it again in this process");
+  if (ending) fail("the interpreter is ending; nothing is computed any more");
+}
+
+std::shared_ptr<SharedEngine::Asked> SharedEngine::ask(Request request, bool listens) {
+  auto asked = std::make_shared<Asked>();
+  asked->listens = listens;
+  asked->of = static_cast<Dim>(request.tokens.size() + request.source.size());
+  if (edited_) request.taps = edited_->edits(), request.edits = model_->edits->key;
+  const std::lock_guard hold(lock_);
+  check_usable();
+  asked->id = engine_.add(std::move(request));
+  asked_.emplace(asked->id, asked);
+  ++waited_for_;
+  return asked;
+}
+
+bool SharedEngine::next(Asked& asked, Event& event, bool main) {
+  std::unique_lock hold(lock_);
+  auto looked = Clock::now();
+  while (true) {
+    if (!asked.events.empty()) {
+      event = std::move(asked.events.front());
+      asked.events.pop_front();
+      return true;
+    }
+    if (asked.over) return false;
+    check_usable();
+    rest(asked, false);
+    if (!stepping_ && main && expected_seconds() > kLook) {
+      step_elsewhere();
+    } else if (!stepping_) {
+      stepping_ = true;
+      hold.unlock();
+      step_now();
+      hold.lock();
+    }
+    const auto changed = [&] { return !asked.events.empty() || asked.over || !stepping_ || ending; };
+    if (!main) {
+      changed_.wait(hold, changed);
+      continue;
+    }
+    changed_.wait_for(hold, std::chrono::duration<double>(kLook), changed);
+    if (seconds_since(looked) < kLook) continue;
+    hold.unlock();
+    look_at_signals();
+    looked = Clock::now();
+    hold.lock();
+  }
+}
+
+void SharedEngine::leave(Asked& asked) {
+  const std::lock_guard hold(lock_);
+  asked.events.clear();
+  if (asked.over || lost_) return;
+  asked.over = true;
+  --waited_for_;
+  engine_.cancel(asked.id);
+  changed_.notify_all();
+  // Its memory goes with the next step; where nobody would take one, here.
+  if (!stepping_ && waited_for_ == 0 && !ending) step_elsewhere();
+}
+
+void SharedEngine::stop_sample(Asked& asked, int sample) {
+  const std::lock_guard hold(lock_);
+  if (!asked.over && !lost_) engine_.cancel(asked.id, sample);
+}
+
+void SharedEngine::release(std::uint64_t hold) {
+  const std::lock_guard locked(lock_);
+  if (lost_) return;
+  to_release_.push_back(hold);
+  if (!stepping_) settle();
+}
+
+std::uint64_t SharedEngine::new_hold() {
+  const std::lock_guard locked(lock_);
+  return ++holds_;
+}
+
+// A request whose listener is slow, or listens again.
+void SharedEngine::rest(Asked& asked, bool on) {
+  if (asked.resting == on) return;
+  asked.resting = on;
+  engine_.suspend(asked.id, on);
+}
+
+double SharedEngine::expected_seconds() const {
+  Dim rows = 0;
+  for (const auto& [id, asked] : asked_) rows += asked->of - asked->read;
+  return decode_seconds_ + row_seconds_ * static_cast<double>(std::min<Dim>(rows, 512));
+}
+
+void SharedEngine::step_elsewhere() {
+  stepping_ = true;
+  run_detached([self = shared_from_this()] { self->step_now(); });
+}
+
+// With the engine's turn (stepping_), without the lock.
+void SharedEngine::step_now() {
+  while (true) {
+    const auto began = Clock::now();
+    std::vector<Event> events;
+    std::exception_ptr error;
+    try {
+      events = engine_.step();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const double seconds = seconds_since(began);
+    const std::lock_guard hold(lock_);
+    take(events, seconds);
+    if (error)
+      for (auto& [id, asked] : asked_) {
+        if (!asked->over) --waited_for_;
+        asked->over = true;
+        asked->error = error;
+        engine_.cancel(id);
+      }
+    settle();
+    // Those that were left are ended by a step that computes nothing.
+    if (!error && waited_for_ == 0 && !asked_.empty() && !engine_.idle()) continue;
+    stepping_ = false;
+    changed_.notify_all();
+    return;
+  }
+}
+
+// What waits for the engine's turn. With the lock.
+void SharedEngine::settle() {
+  for (const std::uint64_t hold : to_release_) engine_.release(hold);
+  to_release_.clear();
+}
+
+// Events to those who asked. With the lock and the engine's turn.
+void SharedEngine::take(std::vector<Event>& events, double seconds) {
+  Dim rows = 0;
+  for (Event& e : events) {
+    const auto it = asked_.find(e.request);
+    if (it == asked_.end()) continue;
+    Asked& asked = *it->second;
+    switch (e.kind) {
+      case Event::Kind::prompt:
+        rows += std::max<Dim>(0, e.read - std::max(asked.read, e.reused));
+        asked.read = asked.of - (e.of - e.read);
+        break;
+      case Event::Kind::token:
+        asked.read = asked.of;
+        if (asked.over || !asked.listens) break;
+        asked.events.push_back(std::move(e));
+        if (asked.events.size() > kMostEvents) rest(asked, true);
+        break;
+      case Event::Kind::paused: break;
+      case Event::Kind::done:
+        if (!asked.over) {
+          asked.over = true;
+          --waited_for_;
+          asked.answer = std::move(e.answer);
+          asked.error = std::move(e.error);
+          const bool whole = !asked.error && (asked.answer->samples.empty() ||
+                                              asked.answer->samples[0].finish != Finish::cancelled);
+          try {
+            if (edited_ && whole) edited_->check();
+          } catch (...) {
+            asked.error = std::current_exception();
+          }
+        }
+        asked_.erase(it);
+    }
+  }
+  if (events.empty()) return;
+  if (rows == 0) decode_seconds_ = seconds;
+  else row_seconds_ = std::max(0.0, seconds - decode_seconds_) / static_cast<double>(rows);
+}
+
+void SharedEngine::end_all() {
+  ending = true;
+  std::vector<std::shared_ptr<SharedEngine>> all;
+  {
+    const std::lock_guard hold(Forks::lock);
+    for (SharedEngine* e : Forks::all)
+      if (auto held = e->weak_from_this().lock()) all.push_back(std::move(held));
+  }
+  for (const auto& e : all) {
+    std::unique_lock hold(e->lock_);
+    if (e->lost_) continue;
+    for (const auto& [id, asked] : e->asked_) e->engine_.cancel(id);
+    e->changed_.notify_all();
+    e->changed_.wait_for(hold, std::chrono::seconds(5), [&] { return !e->stepping_; });
+  }
+}
+
+}  // namespace rapt::python
