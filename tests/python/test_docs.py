@@ -129,7 +129,8 @@ def test_docstrings(name, toys, tmp_path, monkeypatch):
     monkeypatch.setenv("RAPT_MODELS", str(toys.models))
     module = importlib.import_module(name)
     finder, runner, said = doctest.DocTestFinder(), doctest.DocTestRunner(optionflags=FLAGS), []
-    for test in finder.find(module, name, globs={"rapt": rapt, "np": np}):
+    names = {**{n: getattr(rapt, n) for n in rapt.__all__}, **vars(module), "rapt": rapt, "np": np}
+    for test in finder.find(module, name, globs=names):
         runner.run(test, out=said.append)
     assert runner.failures == 0, "".join(said)
 
