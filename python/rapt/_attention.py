@@ -91,12 +91,12 @@ def attention(model, text, *, target=None, first=1, limit=8e9):
 
     >>> m = rapt.load("default")
     >>> att = m.attention("To be, or not to be")
-    >>> att.stats["entropy"].shape == (7, 5, len(att.ids))
+    >>> att.stats["entropy"].shape == (6, 6, len(att.ids))
     True
     >>> att.map(layer=5, head=3).shape == (len(att.ids), len(att.ids))
     True
     >>> len(att.heads)
-    35
+    36
     """
     if first < 1:
         raise UsageError("first: at least one key")

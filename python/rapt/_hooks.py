@@ -65,7 +65,7 @@ def run_with_hooks(model, text, hooks=None, *, watch=None, target=None, limit=1e
     >>> changed = m.run_with_hooks("To be, or not", {"blocks.5.attn.hook_z": halve},
     ...                            watch={"resid_post.*": lambda x, at: norms.append(abs(x).max())})
     >>> len(norms), bool((changed != plain).any())
-    (7, True)
+    (6, True)
     """
     ids, source = read_ids(model, text, target)
     context = contextvars.copy_context()

@@ -83,7 +83,7 @@ def points(model):
     >>> m = rapt.load("default")
     >>> p = m.points()["resid_post.L"]
     >>> p.shape, p.layers, "blocks.L.hook_resid_post" in p.aliases
-    ('[T,160]', 7, True)
+    ('[T,192]', 6, True)
     """
     return Points(all=[Point(name=name, shape=shape, layers=layers, editable=editable,
                              aliases=list(dict.fromkeys(([lens] if lens else []) + others)))
@@ -178,7 +178,7 @@ def run_with_cache(model, text, names, *, target=None, limit=1e9):
 
     >>> m = rapt.load("default")
     >>> logits, cache = m.run_with_cache("To be", ["blocks.*.hook_resid_post", "pattern0"])
-    >>> cache["resid_post.3"].shape == (len(cache.ids), 160)
+    >>> cache["resid_post.3"].shape == (len(cache.ids), 192)
     True
     >>> bool((abs(cache["blocks.0.attn.hook_pattern"].sum(-1) - 1) < 1e-5).all())
     True
@@ -325,7 +325,7 @@ def lens(model, text, *, target=None, top=1, last=None):
 
     >>> m = rapt.load("default")
     >>> l = m.lens("To be, or not", top=2)
-    >>> l.ids.shape == (8, len(l.tokens), 2)
+    >>> l.ids.shape == (7, len(l.tokens), 2)
     True
     """
     ids, source = read_ids(model, text, target)

@@ -16,6 +16,28 @@ def plain(x):
     return x
 
 
+def equal(a, b):
+    """Whether two plain things are the same; what is no number equals what is no number."""
+    if isinstance(a, float) and isinstance(b, float):
+        return a == b or (a != a and b != b)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(equal, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
+    return a == b
+
+
+def _finite(x):
+    """JSON has no infinity, and nothing that is no number."""
+    if isinstance(x, float):
+        return x if x - x == 0 else None
+    if isinstance(x, list):
+        return [_finite(value) for value in x]
+    if isinstance(x, dict):
+        return {key: _finite(value) for key, value in x.items()}
+    return x
+
+
 class Value:
     """A result. Its class names its `_fields`; those in `_columns` are equally long lists or arrays."""
 
@@ -33,7 +55,7 @@ class Value:
         raise AttributeError(f"{type(self).__name__} is a result; its {name} does not change")
 
     def __eq__(self, other):
-        return type(self) is type(other) and plain(self) == plain(other)
+        return type(self) is type(other) and equal(plain(self), plain(other))
 
     __hash__ = None
 
@@ -56,8 +78,8 @@ class Value:
         return {name: getattr(self, name) for name in self._columns}
 
     def json(self):
-        """As JSON text."""
-        return _json.dumps(plain(self), ensure_ascii=False)
+        """As JSON text; what is not finite is null."""
+        return _json.dumps(_finite(plain(self)), ensure_ascii=False)
 
 
 def _made(cls, fields):

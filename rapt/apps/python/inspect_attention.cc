@@ -122,8 +122,10 @@ nb::dict record_heads(Record& r, std::int64_t most_rows) {
   column("cross", [](const HeadMetrics& m) { return m.place.cross; });
   column("head", [](const HeadMetrics& m) { return m.head; });
   column("label", [](const HeadMetrics& m) { return m.label; });
+  const bool gated = std::any_of(all.begin(), all.end(), [](const HeadMetrics& m) { return m.gate >= 0; });
   for (const HeadMetric& metric : head_metric_list()) {
     const std::string_view key = metric.key;
+    if (!gated && key.starts_with("gate")) continue;
     // Places of two texts are not compared.
     const bool places =
         key == "self" || key == "previous" || key == "induction" || key == "distance" || key == "variance";
