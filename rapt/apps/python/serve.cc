@@ -44,7 +44,6 @@ class Serving {
     service.page = given<bool>(options, "page");
     service.workshop.on = given<bool>(options, "lab");
     service.version = concat("rapt ", RAPT_VERSION);
-    service.drain_seconds = given<double>(options, "drain");
     const std::optional<DType> cache = dtype_named(given<std::string>(options, "cache"));
     const DType known[] = {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0};
     if (!cache || std::find(std::begin(known), std::end(known), *cache) == std::end(known))
