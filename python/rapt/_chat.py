@@ -109,7 +109,7 @@ class Chat:
         return f'<div style="white-space:pre-wrap">{rows}</div>'
 
     def __reduce__(self):
-        raise TypeError("a chat holds a cache and cannot be pickled; its messages can, for a new chat to take")
+        raise TypeError("a chat holds a cache and cannot be pickled; its messages can, for a new one to take")
 
 
 class _Turn(Stream):

@@ -139,7 +139,8 @@ class Server:
 
 
 def serve(model="default", *, host="127.0.0.1", port=0, key=None, allow_host=(), allow_origin=(),
-          insecure=False, context=None, cache="f16", parallel=None, pool=None, page=True, lab=False, log=False):
+          insecure=False, context=None, cache="f16", parallel=None, pool=None, page=True, lab=False,
+          log=False):
     """Answers clients over HTTP, as OpenAI's API does, and browsers with the page. `model`: one, several, or
     {name: model}; models that are open are served as they are, without another copy.
 

@@ -18,7 +18,7 @@ atexit.register(_rapt.end_all)
 
 class Device:
     """Where models compute: threads, and an instruction set ("avx512", "avx2", "scalar"; "f64": the
-    reference, in double). What is not said is as rapt.devices() tells. Models that are given none share one."""
+    reference, in double). What is not said is as rapt.devices() tells. Models without one share it."""
 
     def __init__(self, threads=None, isa=None):
         self._device = _rapt.Device(threads or 0, isa or "")
