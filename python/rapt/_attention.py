@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention of one pass: statistics of every row without a T x T, any row of any head computed anew."""
 from . import _rapt
-from ._arrays import array
+from ._arrays import array, numpy
 from ._errors import UsageError
 from ._inside import read_ids, sinks as _sinks, table
 
@@ -82,6 +82,8 @@ class Attention:
 
     def _repr_html_(self):
         from ._report import grid_html
+        if not numpy():
+            return self.heads._repr_html_()
         return grid_html("weight on the first token, layer by head", self.stats["first"])
 
 
@@ -101,3 +103,6 @@ def attention(model, text, *, target=None, first=1, limit=8e9):
     if first < 1:
         raise UsageError("first: at least one key")
     return Attention(model, text, target, first, limit)
+
+
+Attention.__module__ = "rapt"

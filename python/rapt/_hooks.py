@@ -112,3 +112,6 @@ def edited(model, *edits):
     if not edits:
         raise UsageError('edited: no edit was given; for example edited("L5H3:zero")')
     return model._with_state(_rapt.edited(model._state, [_edit(edit) for edit in edits]))
+
+
+At.__module__ = "rapt"

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 
 from . import _rapt
-from ._arrays import array
+from ._arrays import array, numpy
 from ._errors import UnknownName, UsageError
 from ._values import Value
 
@@ -225,7 +225,8 @@ def table(columns, drop=()):
     """A Table of what the module hands out; columns in `drop` stay only where they say something."""
     data = {}
     for name, column in columns.items():
-        column = column if isinstance(column, list) else array(column)
+        if not isinstance(column, list):
+            column = array(column) if numpy() else memoryview(column).tolist()
         if name in drop and not any(column):
             continue
         data[name] = column
@@ -395,3 +396,7 @@ def norms(model, text, *, target=None, stack=None):
     return Norms(stack=grid["stack"], heads=table(got["heads"], ("number",)),
                  **{name: None if grid[name] is None else array(grid[name])
                     for name in ("residual", "attn_out", "ffn_out", "cross_out")})
+
+
+for _class in (Cache, Gates, Lens, Massive, Norms, Point, Points, Sinks, Table):
+    _class.__module__ = "rapt"

@@ -82,10 +82,10 @@ def grid_html(title, values):
     """Means over the last axis of [layers, heads, T], as shaded cells."""
     import math
     rows = []
-    for layer in range(min(values.shape[0], _MOST_COLUMNS)):
+    for layer in range(min(len(values), _MOST_COLUMNS)):
         cells = []
-        for head in range(min(values.shape[1], _MOST_COLUMNS)):
-            numbers = [float(x) for x in values[layer, head] if not math.isnan(x)]
+        for head in range(min(len(values[layer]), _MOST_COLUMNS)):
+            numbers = [float(x) for x in values[layer][head] if not math.isnan(x)]
             mean = sum(numbers) / len(numbers) if numbers else None
             where = f"layer {layer}, head {head}"
             cells.append(f'<td title="{where}: {mean:.3f}" style="{_shade(mean)}">{mean:.2f}</td>'
@@ -106,3 +106,6 @@ def lens_html(lens):
             for t in range(first, len(lens.tokens)))
         rows.append(f"<tr><th>{lens.rows[r]}</th>{cells}</tr>")
     return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+Report.__module__ = "rapt"

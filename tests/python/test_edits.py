@@ -25,7 +25,7 @@ def test_edits_equal_transformers(case, tmp_path):
     for e in case["edits"]:
         edit = e["edit"]
         if edit.endswith("=direction"):
-            edit = (edit[:-10], golden_toys.direction(m.info.width))
+            edit = (edit[:-10], golden_toys.direction(m.width))
         elif edit.endswith("=other"):
             point = edit.split("@")[0]
             other = (case["source"], case["other"]) if case["source"] else (case["other"], None)
