@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles with edits: against transformers' hooks on toys (tests/golden/use/inside.json), and everything such a
 handle computes against the command line or against functions at the same points."""
-import json
-
 import pytest
 
 np = pytest.importorskip("numpy")

@@ -170,6 +170,8 @@ def test_functions_may_use_the_model(model):
 
     assert (model.run_with_hooks(TEXT, {"resid_post.2": f}) == plain).all()
     assert (inner[0] == other).all()
+    with pytest.raises(rapt.UsageError, match="cannot ask for an answer"):
+        model.run_with_hooks(TEXT, {"resid_post.2": lambda x, at: model.generate("x", max_tokens=1) and None})
 
 
 def test_functions_run_in_the_callers_context(model):

@@ -103,6 +103,7 @@ nb::tuple capture_points(const ModelPtr& m, const std::vector<std::string>& name
 
 // Python's function of a point: f(array, name, our name, layer, stack, rows before the text, rows).
 nb::object call_hook(const nb::callable& f, nb::object x, const Asked& a, Stack stack, Dim before, Dim rows) {
+  const AroundPass around;
   return f(std::move(x), a.name, a.point.name, a.point.layer, stack_name(stack), before, rows);
 }
 

@@ -80,6 +80,9 @@ void SharedEngine::check_usable() const {
 }
 
 std::shared_ptr<SharedEngine::Asked> SharedEngine::ask(Request request, bool listens) {
+  if (passes_around > 0)
+    fail_usage("a function at a point of a pass cannot ask for an answer: whoever is writing one waits for this "
+               "pass; it may compute passes (logits, run_with_cache …)");
   auto asked = std::make_shared<Asked>();
   asked->listens = listens;
   asked->of = static_cast<Dim>(request.tokens.size() + request.source.size());
