@@ -3,7 +3,6 @@
 // rows of weights computed anew (inspect/attention_map.h).
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 #include <numeric>
 
 #include "rapt/apps/python/inspect.h"
@@ -17,16 +16,16 @@ constexpr const char* kStatNames[] = {"entropy",  "first",     "self",      "pre
                                       "distance", "strongest", "max_logit", "sum"};
 static_assert(std::size(kStatNames) == AttentionStat::count);
 
-// One thread at a time asks (keys that were computed anew are kept).
+// One thread at a time asks: keys that were computed anew are kept. The device's lease is the lock, so that a
+// function inside a pass may ask, too.
 struct Record {
   ModelPtr model;
   std::unique_ptr<AttentionRecord> record;
-  std::mutex mutex;
 
   template <class F>
   auto ask(const F& f) {
     return without_gil([&] {
-      const std::lock_guard lock(mutex);
+      const Lease lease(model->on().team());
       return f();
     });
   }
