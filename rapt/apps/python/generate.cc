@@ -174,6 +174,7 @@ class Ask {
     bool more;
     {
       const nb::gil_scoped_release released;
+      const OutOfPython out(main);
       more = engine_->next(*asked_, event, main);
     }
     if (!more && asked_->error) std::rethrow_exception(asked_->error);
@@ -190,6 +191,7 @@ class Ask {
 
 std::unique_ptr<Ask> ask(const std::shared_ptr<SharedEngine>& engine, std::vector<std::int32_t> ids,
                          const nb::dict& options, std::uint64_t hold, bool listens) {
+  OutOfPython::stay_if_ending();
   const Checkpoint& c = *engine->model().checkpoint;
   const Recipe& recipe = c.model->recipe;
   Request r;
@@ -207,6 +209,7 @@ std::unique_ptr<Ask> ask(const std::shared_ptr<SharedEngine>& engine, std::vecto
 // Log-probabilities of a text's tokens, each with `top` others; nothing is written.
 std::unique_ptr<Ask> ask_score(const std::shared_ptr<SharedEngine>& engine, std::vector<std::int32_t> ids,
                                int top) {
+  OutOfPython::stay_if_ending();
   Request r;
   r.tokens = std::move(ids);
   r.generate.max_tokens = 0;

@@ -14,8 +14,6 @@ constexpr double kLook = 0.02;  // seconds between two looks at signals
 // Events that may wait for a listener who is slower than the engine; then his request rests.
 constexpr std::size_t kMostEvents = 256;
 
-std::atomic<bool> ending = false;
-
 void look_at_signals() {
   const nb::gil_scoped_acquire held;
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -76,13 +74,14 @@ void SharedEngine::check_usable() const {
     fail("this process was forked while ", model_->checkpoint->path.empty() ? "the model" : "a model (",
          model_->checkpoint->path, model_->checkpoint->path.empty() ? "" : ")",
          " computed in another thread, which is not here; load it again in this process");
-  if (ending) fail("the interpreter is ending; nothing is computed any more");
+  if (OutOfPython::ending()) fail("the interpreter is ending; nothing is computed any more");
 }
 
 std::shared_ptr<SharedEngine::Asked> SharedEngine::ask(Request request, bool listens) {
   if (passes_around > 0)
-    fail_usage("a function at a point of a pass cannot ask for an answer: whoever is writing one waits for this "
-               "pass; it may compute passes (logits, run_with_cache …)");
+    fail_usage(
+        "a function at a point of a pass cannot ask for an answer: whoever is writing one waits for this "
+        "pass; it may compute passes (logits, run_with_cache …)");
   auto asked = std::make_shared<Asked>();
   asked->listens = listens;
   asked->of = static_cast<Dim>(request.tokens.size() + request.source.size());
@@ -115,7 +114,7 @@ bool SharedEngine::next(Asked& asked, Event& event, bool main) {
       step_now();
       hold.lock();
     }
-    const auto changed = [&] { return !asked.events.empty() || asked.over || !stepping_ || ending; };
+    const auto changed = [&] { return !asked.events.empty() || asked.over || !stepping_; };
     if (!main) {
       changed_.wait(hold, changed);
       continue;
@@ -138,7 +137,7 @@ void SharedEngine::leave(Asked& asked) {
   engine_.cancel(asked.id);
   changed_.notify_all();
   // Its memory goes with the next step; where nobody would take one, here.
-  if (!stepping_ && waited_for_ == 0 && !ending) step_elsewhere();
+  if (!stepping_ && waited_for_ == 0 && !OutOfPython::ending()) step_elsewhere();
 }
 
 void SharedEngine::stop_sample(Asked& asked, int sample) {
@@ -254,7 +253,7 @@ void SharedEngine::take(std::vector<Event>& events, double seconds) {
 }
 
 void SharedEngine::end_all() {
-  ending = true;
+  OutOfPython::end();
   std::vector<std::shared_ptr<SharedEngine>> all;
   {
     const std::lock_guard hold(Forks::lock);
@@ -268,6 +267,7 @@ void SharedEngine::end_all() {
     e->changed_.notify_all();
     e->changed_.wait_for(hold, std::chrono::seconds(5), [&] { return !e->stepping_; });
   }
+  OutOfPython::wait_for_all();
 }
 
 }  // namespace rapt::python

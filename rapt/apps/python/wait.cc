@@ -40,6 +40,34 @@ Idle* idle = new Idle;
 
 }  // namespace
 
+namespace {
+std::atomic<bool> ends = false;
+std::atomic<int> outside = 0, staying = 0;
+}  // namespace
+
+OutOfPython::OutOfPython(bool main) : counts_(!main) {
+  if (counts_) ++outside;
+}
+OutOfPython::~OutOfPython() {
+  if (!counts_) return;
+  if (ends) {
+    ++staying;
+    while (true) pause();
+  }
+  --outside;
+}
+bool OutOfPython::ending() { return ends; }
+void OutOfPython::stay_if_ending() {
+  if (!ends || on_main_thread()) return;
+  const nb::gil_scoped_release released;
+  const OutOfPython out(false);
+}
+void OutOfPython::end() { ends = true; }
+void OutOfPython::wait_for_all() {
+  for (int i = 0; i < 200 && staying < outside; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
 void run_detached(std::function<void()> f) {
   static const int once = pthread_atfork(nullptr, nullptr, [] { idle = new Idle; });
   (void)once;
@@ -97,6 +125,7 @@ void run_elsewhere(const std::function<void()>& f, std::atomic<bool>& cancel,
     bool done;
     {
       const nb::gil_scoped_release released;
+      const OutOfPython out(main);
       std::unique_lock hold(task->lock);
       done = task->changed.wait_for(hold, std::chrono::milliseconds(20), [&] { return task->done; });
     }

@@ -25,6 +25,26 @@ namespace rapt::python {
 // Whether this is Python's main thread. With the GIL.
 bool on_main_thread();
 
+// While the interpreter ends, its other threads must not come back to it: it would end them in the middle of
+// C++. Whoever is without the GIL holds one of these; when it goes, and the interpreter ends, the thread stays
+// where it is, for ever, unless it is the main one.
+class OutOfPython {
+ public:
+  explicit OutOfPython(bool main);
+  ~OutOfPython();
+  OutOfPython(const OutOfPython&) = delete;
+  OutOfPython& operator=(const OutOfPython&) = delete;
+
+  static bool ending();
+  static void stay_if_ending();  // with the GIL
+  static void end();  // from now on
+  // Without the GIL, on the main thread: waits, though not long, until all are back or stay.
+  static void wait_for_all();
+
+ private:
+  const bool counts_;
+};
+
 // Runs f on a thread of the module, kept for later ones. What f throws ends the program.
 void run_detached(std::function<void()> f);
 
@@ -63,6 +83,7 @@ auto without_gil(std::atomic<bool>& cancel, const std::function<void()>& tick, F
   };
   if (!tick && !on_main_thread()) {
     const nb::gil_scoped_release released;
+    const OutOfPython out(false);
     return computed();
   }
   if constexpr (std::is_void_v<Result>) {
