@@ -43,8 +43,8 @@ class Chat:
     def __call__(self, text, **options):
         """The answer to one more message."""
         with self._turn(text, options, False) as turn:
-            while turn._ask is not None:
-                turn._ask.finish(None)
+            while (ask := turn._ask) is not None:
+                ask.finish(None)
                 turn._end()
             return turn.answer
 
@@ -128,7 +128,8 @@ class _Turn(Stream):
         return _rapt.ask(chat._engine, ids, options, chat._hold, self._listens)
 
     def _end(self):
-        raw = self._ask.answer()
+        ask = self._ask
+        raw = None if ask is None else ask.answer()
         if raw is None:  # closed meanwhile
             self.close()
             return

@@ -122,11 +122,11 @@ class Model:
     (3, 100)
     """
 
-    def __init__(self, recipe, *, seed=0, context=None, cache="f32", threads=None, device=None, **changes):
+    def __init__(self, recipe, *, seed=0, cache="f32", threads=None, device=None, **changes):
         from ._recipe import Recipe
         recipe = recipe if isinstance(recipe, Recipe) and not changes else Recipe(recipe, **changes)
         self._set(_rapt.make_model(recipe.json(), seed, _device(threads, device)),
-                  dict(context=context, cache=cache))
+                  dict(cache=cache))
 
     def _set(self, state, options):
         self._state = state
@@ -375,7 +375,8 @@ class Model:
         ((7, 512), True)
         """
         from ._inside import read_ids
-        ids, source = read_ids(self, text, target)
+        text, target = (x if x is None or isinstance(x, str) else ids_of(x) for x in (text, target))
+        ids, source = read_ids(self, () if text is None else text, target)
         x = array(_rapt.logits(self._state, ids, source, last_only))
         return x[-1] if last_only and not self.classes else x
 
