@@ -29,10 +29,10 @@ _WHERE = {
 }
 # What calls return: for annotations, isinstance and pickle.
 _RESULTS = {
-    **dict.fromkeys(["Alignment", "Guess", "Perplexity", "Translation"], "_model"),
-    **dict.fromkeys(["Cache", "Gates", "Lens", "Massive", "Norms", "Point", "Points", "Sinks", "Table"], "_inside"),
-    **dict.fromkeys(["Gradients", "HeldOut", "Judgement", "Metrics", "Optimizer", "StepReport", "Weights"], "_train"),
-    **dict.fromkeys(["DeviceInfo", "ModelInfo", "ModelList"], "_files"),
+    **dict.fromkeys("Alignment Guess Perplexity Translation".split(), "_model"),
+    **dict.fromkeys("Cache Gates Lens Massive Norms Point Points Sinks Table".split(), "_inside"),
+    **dict.fromkeys("Gradients HeldOut Judgement Metrics Optimizer StepReport Weights".split(), "_train"),
+    **dict.fromkeys("DeviceInfo ModelInfo ModelList".split(), "_files"),
     "At": "_hooks", "Drawing": "_recipe",
 }
 __all__ = ["Cancelled", "Error", "NotFound", "UnknownName", "UsageError", "lab", "version", *_WHERE]
