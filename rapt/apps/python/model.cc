@@ -417,6 +417,7 @@ nb::list convert(const std::string& from, const std::string& to, const std::stri
   refuse_existing(to, replace);
   Progress progress(std::move(listener));
   o.progress = [&](std::size_t done, std::size_t of) {
+    if (const std::atomic<bool>* cancel = CancelScope::now(); cancel && *cancel) throw Cancelled();
     progress.set(static_cast<double>(done), static_cast<double>(of));
   };
   Texts notes;
