@@ -70,7 +70,6 @@ const Tokenizer& tokenizer_of(const Checkpoint& checkpoint);  // fails where the
 
 // A GGUF file, a folder with config.json and safetensors, a llama2.c .bin (its tokenizer beside it:
 // tokenizer.bin or tok*.bin), or a name for one of these, by find_model().
-// A CancelScope of the calling thread ends it.
 Checkpoint open_checkpoint(const std::string& path, const LoadOptions& options = {});
 // Behind any of these, ":vision" or ":text" chooses between the two models of a folder that holds such.
 // One rule for names, in this order:
