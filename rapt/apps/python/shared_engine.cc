@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rapt/apps/python/shared_engine.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <climits>
+#include <ctime>
 #include <new>
 #include <set>
 
@@ -20,6 +25,20 @@ void look_at_signals() {
 }
 
 }  // namespace
+
+void Bell::ring() {
+  rings_.fetch_add(1);
+  if (waiting_.load() > 0) syscall(SYS_futex, &rings_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void Bell::wait(std::uint32_t rings, double seconds) {
+  timespec most{};
+  most.tv_sec = static_cast<time_t>(seconds);
+  most.tv_nsec = static_cast<long>((seconds - static_cast<double>(most.tv_sec)) * 1e9);
+  waiting_.fetch_add(1);
+  syscall(SYS_futex, &rings_, FUTEX_WAIT_PRIVATE, rings, seconds > 0 ? &most : nullptr, nullptr, 0);
+  waiting_.fetch_sub(1);
+}
 
 // fork() copies one thread. Locks are taken around it, so that the child finds everything whole but for steps
 // under way, whose threads it does not have.
@@ -47,10 +66,9 @@ struct SharedEngine::Forks {
   }
   static void in_child() {
     for (SharedEngine* e : all) {
-      // Anew, for threads that waited are not there to leave.
       new (&e->lock_) std::mutex;
-      new (&e->changed_) std::condition_variable;
-      e->lost_ = e->lost_ || e->stepping_;
+      e->lost_ = e->lost_ || e->taken_;
+      for (auto& [id, asked] : e->asked_) asked->waiting = 0;  // threads that waited are not here
     }
     new (&lock) std::mutex;
   }
@@ -97,32 +115,46 @@ std::shared_ptr<SharedEngine::Asked> SharedEngine::ask(Request request, bool lis
 bool SharedEngine::next(Asked& asked, Event& event, bool main) {
   std::unique_lock hold(lock_);
   auto looked = Clock::now();
+  bool mine = false;  // the engine's turn is kept from step to step
+  const auto back = [&](bool more) {
+    if (mine || !taken_) give_turn();
+    return more;
+  };
   while (true) {
     if (!asked.events.empty()) {
       event = std::move(asked.events.front());
       asked.events.pop_front();
-      return true;
+      return back(true);
     }
-    if (asked.over) return false;
-    check_usable();
+    if (asked.over) return back(false);
+    if (!mine) check_usable();
     rest(asked, false);
-    if (!stepping_ && main && expected_seconds() > kLook) {
+    const bool far = main && expected_seconds() > kLook;
+    if (mine && far) mine = false, give_turn();
+    if (!taken_ && far) {
       step_elsewhere();
-    } else if (!stepping_) {
-      stepping_ = true;
+    } else if (mine || !taken_) {
+      mine = taken_ = true;
       hold.unlock();
-      step_now();
+      step();
       hold.lock();
+    } else {
+      const std::uint32_t rings = asked.bell.rings();
+      ++asked.waiting;
+      hold.unlock();
+      asked.bell.wait(rings, main ? kLook : 0);
+      hold.lock();
+      --asked.waiting;
     }
-    const auto changed = [&] { return !asked.events.empty() || asked.over || !stepping_; };
-    if (!main) {
-      changed_.wait(hold, changed);
-      continue;
-    }
-    changed_.wait_for(hold, std::chrono::duration<double>(kLook), changed);
-    if (seconds_since(looked) < kLook) continue;
+    if (!main || seconds_since(looked) < kLook) continue;
     hold.unlock();
-    look_at_signals();
+    try {
+      look_at_signals();
+    } catch (...) {
+      hold.lock();
+      if (mine || !taken_) give_turn();
+      throw;
+    }
     looked = Clock::now();
     hold.lock();
   }
@@ -135,9 +167,9 @@ void SharedEngine::leave(Asked& asked) {
   asked.over = true;
   --waited_for_;
   engine_.cancel(asked.id);
-  changed_.notify_all();
-  // Its memory goes with the next step; where nobody would take one, here.
-  if (!stepping_ && waited_for_ == 0 && !OutOfPython::ending()) step_elsewhere();
+  asked.bell.ring();
+  // Its memory goes with the next step; where nobody would take one, now.
+  if (!taken_ && waited_for_ == 0 && !OutOfPython::ending()) step_elsewhere();
 }
 
 void SharedEngine::stop_sample(Asked& asked, int sample) {
@@ -149,7 +181,7 @@ void SharedEngine::release(std::uint64_t hold) {
   const std::lock_guard locked(lock_);
   if (lost_) return;
   to_release_.push_back(hold);
-  if (!stepping_) settle();
+  if (!taken_) settle();
 }
 
 std::uint64_t SharedEngine::new_hold() {
@@ -170,13 +202,27 @@ double SharedEngine::expected_seconds() const {
   return decode_seconds_ + row_seconds_ * static_cast<double>(std::min<Dim>(rows, 512));
 }
 
+// One step by a thread of the module. With the lock; takes the engine's turn, and gives it back.
 void SharedEngine::step_elsewhere() {
-  stepping_ = true;
-  run_detached([self = shared_from_this()] { self->step_now(); });
+  taken_ = true;
+  run_detached([self = shared_from_this()] {
+    self->step();
+    const std::lock_guard hold(self->lock_);
+    self->give_turn();
+  });
 }
 
-// With the engine's turn (stepping_), without the lock.
-void SharedEngine::step_now() {
+// The engine's turn to whoever waits. With the lock and the turn, or where nobody has it: one who was woken to
+// take it may have gone instead.
+void SharedEngine::give_turn() {
+  taken_ = false;
+  free_.ring();
+  for (const auto& [id, asked] : asked_)
+    if (asked->waiting > 0 && asked->events.empty() && !asked->over) return asked->bell.ring();
+}
+
+// With the engine's turn, without the lock.
+void SharedEngine::step() {
   while (true) {
     const auto began = Clock::now();
     std::vector<Event> events;
@@ -194,14 +240,12 @@ void SharedEngine::step_now() {
         if (!asked->over) --waited_for_;
         asked->over = true;
         asked->error = error;
+        asked->bell.ring();
         engine_.cancel(id);
       }
     settle();
     // Those that were left are ended by a step that computes nothing.
-    if (!error && waited_for_ == 0 && !asked_.empty() && !engine_.idle()) continue;
-    stepping_ = false;
-    changed_.notify_all();
-    return;
+    if (error || waited_for_ > 0 || asked_.empty() || engine_.idle()) return;
   }
 }
 
@@ -227,6 +271,7 @@ void SharedEngine::take(std::vector<Event>& events, double seconds) {
         asked.read = asked.of;
         if (asked.over || !asked.listens) break;
         asked.events.push_back(std::move(e));
+        if (asked.waiting > 0) asked.bell.ring();
         if (asked.events.size() > kMostEvents) rest(asked, true);
         break;
       case Event::Kind::paused: break;
@@ -243,6 +288,7 @@ void SharedEngine::take(std::vector<Event>& events, double seconds) {
           } catch (...) {
             asked.error = std::current_exception();
           }
+          asked.bell.ring();
         }
         asked_.erase(it);
     }
@@ -261,11 +307,16 @@ void SharedEngine::end_all() {
       if (auto held = e->weak_from_this().lock()) all.push_back(std::move(held));
   }
   for (const auto& e : all) {
+    const auto until = Clock::now() + std::chrono::seconds(5);
     std::unique_lock hold(e->lock_);
     if (e->lost_) continue;
     for (const auto& [id, asked] : e->asked_) e->engine_.cancel(id);
-    e->changed_.notify_all();
-    e->changed_.wait_for(hold, std::chrono::seconds(5), [&] { return !e->stepping_; });
+    while (e->taken_ && Clock::now() < until) {
+      const std::uint32_t rings = e->free_.rings();
+      hold.unlock();
+      e->free_.wait(rings, 0.1);
+      hold.lock();
+    }
   }
   OutOfPython::wait_for_all();
 }

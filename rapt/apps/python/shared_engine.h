@@ -6,7 +6,8 @@
 // Python's main thread must look at signals: steps that may last (prompts; slow models) it leaves to a thread
 // of the module. It may also walk away from one: what it asked for is cancelled, the step ends alone.
 #pragma once
-#include <condition_variable>
+#include <atomic>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -19,6 +20,19 @@
 
 namespace rapt::python {
 
+// Wakes those who wait for something to change. Unlike a condition variable it may be in use when the process
+// forks: the child's copy has nobody in it.
+class Bell {
+ public:
+  std::uint32_t rings() const { return rings_.load(); }
+  void ring();
+  // Until it rang once more than so often, or so many seconds have passed (0: for ever), or for no reason.
+  void wait(std::uint32_t rings, double seconds = 0);
+
+ private:
+  std::atomic<std::uint32_t> rings_{0}, waiting_{0};
+};
+
 class SharedEngine : public std::enable_shared_from_this<SharedEngine> {
  public:
   // A request as its asker sees it. All of it under the engine's lock.
@@ -28,6 +42,8 @@ class SharedEngine : public std::enable_shared_from_this<SharedEngine> {
     std::deque<Event> events = {};
     Dim read = 0, of = 0;  // tokens of the prompt
     bool over = false, resting = false;
+    int waiting = 0;  // threads, for an event or the engine's turn
+    Bell bell = {};
     std::shared_ptr<Answer> answer = {};  // when it is over, unless it was left
     std::exception_ptr error = {};
   };
@@ -57,8 +73,9 @@ class SharedEngine : public std::enable_shared_from_this<SharedEngine> {
  private:
   struct Forks;
   void check_usable() const;
-  void step_now();
+  void step();
   void step_elsewhere();
+  void give_turn();
   void take(std::vector<Event>& events, double seconds);
   void settle();
   double expected_seconds() const;
@@ -67,8 +84,8 @@ class SharedEngine : public std::enable_shared_from_this<SharedEngine> {
   const ModelPtr model_;
   const std::unique_ptr<Edited> edited_;
   std::mutex lock_;
-  std::condition_variable changed_;
-  bool stepping_ = false;  // somebody has the engine's turn
+  Bell free_;
+  bool taken_ = false;  // somebody has the engine's turn: steps it, or is about to
   bool lost_ = false;  // a child of fork(), made while a step was under way
   std::unordered_map<Engine::Id, std::shared_ptr<Asked>> asked_;
   Dim waited_for_ = 0;  // of those
