@@ -7,6 +7,8 @@
 #include <charconv>
 #include <functional>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "rapt/base/text.h"
 
@@ -657,27 +659,38 @@ std::vector<PointLine> list_points(const Model& model) {
   return lines;
 }
 
-std::vector<std::string> other_names(const Model& model, const PointLine& line) {
-  const bool inside = line.example.layer >= 0 && line.first >= 0, both = model.encoder && model.decoder;
-  const std::string stack = both ? concat(word_for(line.example.stack), ".") : "",
-                    block = !inside ? stack : both ? concat(stack, "L.") : "blocks.L.";
-  std::vector<std::string> maybe;
-  for (const Entry& e : entries())
-    for (std::string_view hook : split(e.hooks)) maybe.push_back(concat(block, hook));
-  for (int part = 1; inside && part <= 9; ++part)
-    for (const char* hook : {".hook_in", ".hook_scale", ".hook_normalized", ".hook_out"})
-      maybe.push_back(concat(block, "ln", part, hook));
-  for (const Alias& a : kAliases)
-    maybe.push_back(concat(stack, a.theirs, !inside ? "" : a.brackets ? "[L]" : "-L"));
-  std::vector<std::string> out;
-  for (std::string& name : maybe) {
-    if (name == line.name || std::find(out.begin(), out.end(), name) != out.end()) continue;
-    std::string here = name;
-    if (inside) here.replace(here.find('L', stack.size()), 1, std::to_string(line.first));
-    try {
-      const std::vector<Point> found = find_points(model, here);
-      if (found.size() == 1 && found[0].name == line.example.name) out.push_back(std::move(name));
-    } catch (const Error&) {  // a name of another point, or of none here
+std::vector<std::vector<std::string>> other_names(const Model& model, std::span<const PointLine> lines) {
+  std::vector<std::vector<std::string>> out(lines.size());
+  const bool both = model.encoder && model.decoder;
+  // Every name there is, looked up once for each place where lines begin.
+  std::set<std::pair<Stack, int>> places;
+  for (const PointLine& line : lines) places.emplace(line.example.stack, line.first);
+  for (const auto& [which, layer] : places) {
+    const bool inside = layer >= 0;
+    const std::string stack = both ? concat(word_for(which), ".") : "",
+                      block = !inside ? stack : both ? concat(stack, "L.") : "blocks.L.";
+    std::vector<std::string> names;
+    for (const Entry& e : entries())
+      for (std::string_view hook : split(e.hooks)) names.push_back(concat(block, hook));
+    for (int part = 1; inside && part <= 9; ++part)
+      for (const char* hook : {".hook_in", ".hook_scale", ".hook_normalized", ".hook_out"})
+        names.push_back(concat(block, "ln", part, hook));
+    for (const Alias& a : kAliases)
+      names.push_back(concat(stack, a.theirs, !inside ? "" : a.brackets ? "[L]" : "-L"));
+    for (const std::string& name : names) {
+      std::string here = name;
+      if (inside) here.replace(here.find('L', stack.size()), 1, std::to_string(layer));
+      std::vector<Point> found;
+      try {
+        found = find_points(model, here);
+      } catch (const Error&) {  // there is no such point here
+        continue;
+      }
+      for (std::size_t i = 0; i < lines.size() && found.size() == 1; ++i)
+        if (lines[i].example.stack == which && lines[i].first == layer &&
+            lines[i].example.name == found[0].name && name != lines[i].name &&
+            std::find(out[i].begin(), out[i].end(), name) == out[i].end())
+          out[i].push_back(name);
     }
   }
   return out;

@@ -45,9 +45,11 @@ nb::tuple inspect_ids(const ModelPtr& m, const TextOrIds& text, const std::optio
 
 nb::list points(const ModelPtr& m) {
   nb::list out;
-  for (const PointLine& line : list_points(m->net()))
-    out.append(nb::make_tuple(line.name, line.lens, other_names(m->net(), line), shape_text(line.example),
-                              line.first < 0 ? 0 : line.layers, line.example.fixed.empty()));
+  const std::vector<PointLine> lines = list_points(m->net());
+  const std::vector<std::vector<std::string>> others = other_names(m->net(), lines);
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    out.append(nb::make_tuple(lines[i].name, lines[i].lens, others[i], shape_text(lines[i].example),
+                              lines[i].first < 0 ? 0 : lines[i].layers, lines[i].example.fixed.empty()));
   return out;
 }
 
