@@ -4,6 +4,7 @@ without NumPy, too (scripts/test-python runs it in an environment that has none)
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -66,6 +67,19 @@ def test_generate_on_every_instruction_set_of_this_machine():
                    "print(m.generate('The sky', max_tokens=12, temperature=0).ids)",
                    env={"RAPT_ISA": isa}).stdout for isa in _rapt.instruction_sets()}
     assert all(re.match(r"\[\d+(, \d+)*\]", s) for s in said)
+
+
+@pytest.mark.skipif(not os.environ.get("RAPT_LONG"), reason="left out: scripts/test --long python")
+def test_a_processor_without_avx2():
+    qemu = shutil.which("qemu-x86_64")
+    if not qemu:
+        pytest.skip("there is no qemu-x86_64 (Debian: qemu-user)")
+    code = ("import rapt; m = rapt.load('default'); a = m.generate('The sky', max_tokens=12, temperature=0); "
+            "print(m.device.isa, a.ids, a.hash)")
+    there = subprocess.run([qemu, "-cpu", "Nehalem", sys.executable, "-c", code], capture_output=True, text=True,
+                           env={k: v for k, v in os.environ.items() if k != "RAPT_ISA"})
+    assert there.returncode == 0, there.stderr[-3000:]
+    assert there.stdout == python(code, env={"RAPT_ISA": "scalar"}).stdout
 
 
 def test_errors_are_those_of_python():
