@@ -109,6 +109,11 @@ nb::object call_hook(const nb::callable& f, nb::object x, const Asked& a, Stack 
   return f(std::move(x), a.name, a.point.name, a.point.layer, stack_name(stack), before, rows);
 }
 
+// The interpreter must not be entered any more once it ends.
+void end_if_ending() {
+  if (OutOfPython::ending()) throw Cancelled();
+}
+
 // Rows of a value before those of its text: learned tokens.
 Dim rows_before(const Model& model, const Point& p) {
   return p.stack == last_stack(model) && !p.shape.empty() && p.shape[0] == Point::kRows
@@ -123,6 +128,7 @@ void change_value(const nb::callable& f, const Asked& a, const Tapped& t, Dim be
   const std::span<Real> values = t.value.as<Real>();
   const auto copy = std::make_shared<std::vector<Real>>(values.begin(), values.end());
   const Sizes shape(t.value.size.begin(), t.value.size.begin() + t.value.rank);
+  end_if_ending();
   const nb::gil_scoped_acquire gil;
   const nb::object got = call_hook(f, array_of(copy, copy->data(), shape), a, t.stack, before, t.value[0]);
   if (got.is_none()) {
@@ -192,6 +198,7 @@ nb::object run_hooks(const ModelPtr& m, const TokenIds& ids, const TokenIds& sou
                                                                       a.point.kind == PointKind::scores
                                                                   ? 1
                                                                   : 0];
+      end_if_ending();
       const nb::gil_scoped_acquire gil;
       call_hook(see.calls[i], array_of_captured(owner, *owner), a, a.point.stack, rows_before(model, a.point),
                 rows);

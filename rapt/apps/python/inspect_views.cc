@@ -124,8 +124,7 @@ nb::dict inspect_lens(const ModelPtr& m, const TokenIds& ids, const TokenIds& so
         const auto at = l.cell(r, t) * static_cast<std::size_t>(l.top) + static_cast<std::size_t>(k);
         const std::string text = next_token_text(m->checkpoint->tokenizer.get(),
                                                  std::span(ids).first(before), l.ids[at]);
-        cell.append(nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()),
-                                                   "replace")));
+        cell.append(text_of(text));
       }
       row.append(std::move(cell));
     }
@@ -210,11 +209,8 @@ nb::bytes inspect_report(const ModelPtr& m, const TokenIds& ids, const TokenIds&
 // Tokens as people read them, white space made visible.
 nb::list token_words(const ModelPtr& m, const TokenIds& ids) {
   nb::list out;
-  for (const std::string& text : token_texts(m->checkpoint->tokenizer.get(), ids)) {
-    const std::string shown = visible_text(text);
-    out.append(
-        nb::steal(PyUnicode_DecodeUTF8(shown.data(), static_cast<Py_ssize_t>(shown.size()), "replace")));
-  }
+  for (const std::string& text : token_texts(m->checkpoint->tokenizer.get(), ids))
+    out.append(text_of(visible_text(text)));
   return out;
 }
 
