@@ -26,8 +26,8 @@ def check(path, *, values=True):
     """Looks at a model's file or folder: every tensor, and (`values`) every number. Returns what it found, in
     words; the first fault is an Error.
 
-    >>> rapt.check("default")[0]
-    'gguf: default.gguf'
+    >>> rapt.check("default")[0].split(": ")[1]
+    'gguf version 3, family llama'
     """
     return _rapt.check(os.fspath(path), values)
 

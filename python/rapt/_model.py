@@ -92,7 +92,7 @@ def load(name="default", *, context=None, cache="f32", threads=None, device=None
 
     >>> m = rapt.load("default")
     >>> m.family, m.context, m.has_tokenizer
-    ('qwen3', 512, True)
+    ('llama', 256, True)
     """
     options = dict(context=context, cache=cache, threads=threads, device=device, exact=exact,
                    streaming=streaming)
@@ -377,8 +377,7 @@ class Model:
         from ._inside import read_ids
         text, target = (x if x is None or isinstance(x, str) else ids_of(x) for x in (text, target))
         ids, source = read_ids(self, () if text is None else text, target)
-        x = array(_rapt.logits(self._state, ids, source, last_only))
-        return x[-1] if last_only and not self.classes else x
+        return array(_rapt.logits(self._state, ids, source, last_only))
 
     def score(self, text, *, top=0):
         """How probable a text is, token by token: see Score. `top`: with so many that were more probable."""
@@ -395,7 +394,7 @@ class Model:
         >>> m = rapt.load("default")
         >>> p = m.perplexity("To be, or not to be, that is the question. " * 8, window=32)
         >>> p.windows, 1 < p.value < 512
-        (6, True)
+        (4, True)
         """
         with bar(progress, "perplexity") as told:
             value, error, loss, windows, tokens = _rapt.perplexity(
@@ -408,19 +407,18 @@ class Model:
         "mean", "cls" (the first token) or "last"; that and `normalize` are as the model's files say.
 
         >>> rapt.load("default").embed(["a cat", "a kitten"]).shape
-        (2, 160)
+        (2, 192)
         """
         one = self._is_one(texts)
         given = [texts] if one else _several(texts, "embed")
         with bar(progress, "embedding") as told:
             tell = told if told.named else None
             if self.reads_pictures:
-                rows = array(_rapt.embed_pictures(self._state, _pictures(given), pool or "", normalize, tell))
-            else:
-                rows, cut = _rapt.embed(self._state, given, pool or "", normalize, tell)
-                rows = array(rows)
-                _note_cut(cut, len(given))
-        return rows[0] if one else rows
+                return array(_rapt.embed_pictures(self._state, _pictures(given), one, pool or "", normalize,
+                                                  tell))
+            rows, cut = _rapt.embed(self._state, _texts(given, "embed"), one, pool or "", normalize, tell)
+            _note_cut(cut, len(given))
+            return array(rows)
 
     def classify(self, texts, *, progress=None):
         """Of a classifier: {class: probability} for each text (or picture), the most probable first."""
@@ -431,7 +429,7 @@ class Model:
             if self.reads_pictures:
                 rows = _rapt.classify_pictures(self._state, _pictures(given), tell)
             else:
-                rows, cut = _rapt.classify(self._state, given, tell)
+                rows, cut = _rapt.classify(self._state, _texts(given, "classify"), tell)
                 _note_cut(cut, len(given))
         rows = _lists(rows)
         out = [dict(sorted(zip(self._class_names(len(row)), row), key=lambda pair: -pair[1])) for row in rows]
@@ -454,7 +452,7 @@ class Model:
         words each word looks at; True, or a dict of layer (a number, "all"), head, words (False: tokens)."""
         from ._options import check
         one = isinstance(texts, str)
-        lines = [texts] if one else _several(texts, "translate")
+        lines = _texts([texts] if one else _several(texts, "translate"), "translate")
         if penalty_form not in ("power", "gnmt"):
             raise UsageError(f"penalty_form: {penalty_form!r} is neither 'power' nor 'gnmt'")
         wish = None
@@ -508,7 +506,8 @@ class Model:
             raise UsageError("a model with edits cannot be pickled; pickle the model, and edit it there")
         options = {k: v for k, v in self._options.items() if v not in (None, False)}
         options.pop("name", None)
-        return _loaded, (self.path, options)
+        path = os.path.abspath(self.path) if os.path.exists(self.path) else self.path
+        return _loaded, (path, options)
 
     def __copy__(self):
         return self._with_state(self._state)
@@ -604,6 +603,13 @@ def _several(texts, what):
     if isinstance(texts, str):
         raise UsageError(f"{what}: one text, where a list of them is wanted")
     return list(texts)
+
+
+def _texts(given, what):
+    for x in given:
+        if not isinstance(x, str):
+            raise UsageError(f"{what}: texts are wanted, not {x!r}")
+    return given
 
 
 def _pictures(given):

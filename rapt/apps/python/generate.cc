@@ -45,41 +45,45 @@ int small(nb::handle value, const char* name) {
   return static_cast<int>(n);
 }
 
-// Names are checked in Python; what is None stays as it is.
+void set_option(GenerateOptions& o, const std::string& text, nb::handle value) {
+  SamplerOptions& s = o.sampler;
+  const char* name = text.c_str();
+  if (text == "max_tokens") o.max_tokens = whole(value, name);
+  else if (text == "temperature") s.temperature = number(value, name);
+  else if (text == "top_k") s.top_k = whole(value, name);
+  else if (text == "top_p") s.top_p = number(value, name);
+  else if (text == "min_p") s.min_p = number(value, name);
+  else if (text == "typical") s.typical_p = number(value, name);
+  else if (text == "repeat_penalty") s.repeat_penalty = number(value, name);
+  else if (text == "repeat_last_n") s.penalty_last = whole(value, name);
+  else if (text == "frequency_penalty") s.frequency_penalty = number(value, name);
+  else if (text == "presence_penalty") s.presence_penalty = number(value, name);
+  else if (text == "mirostat") s.mirostat = small(value, name);
+  else if (text == "mirostat_tau") s.mirostat_tau = number(value, name);
+  else if (text == "mirostat_eta") s.mirostat_eta = number(value, name);
+  else if (text == "seed") s.seed = static_cast<std::uint64_t>(whole(value, name));
+  else if (text == "samples") o.samples = small(value, name);
+  else if (text == "beams") o.beams = small(value, name);
+  else if (text == "length_penalty") o.length_penalty = number(value, name);
+  else if (text == "ignore_eos") o.ignore_eos = nb::cast<bool>(value);
+  else if (text == "logprobs") o.logprobs = true, o.top_logprobs = small(value, name);
+  else if (text == "chunk") o.chunk = whole(value, name);
+  else if (text == "stop") o.stops = nb::cast<std::vector<std::string>>(value);
+  else if (text == "logit_bias")
+    for (const auto& [id, bias] : nb::cast<nb::dict>(value))
+      s.bias.emplace_back(static_cast<std::int32_t>(small(id, name)), static_cast<float>(number(bias, name)));
+  else fail_name("generate: there is no option '", text, "'");
+}
+
+// Names are checked in Python, too; what is None stays as it is.
 GenerateOptions options_of(const nb::dict& options) {
   GenerateOptions o;
-  SamplerOptions& s = o.sampler;
   for (const auto& [key, value] : options) {
-    if (value.is_none()) continue;
-    const std::string text = nb::cast<std::string>(key);
-    const char* name = text.c_str();
-    if (text == "max_tokens") o.max_tokens = whole(value, name);
-    else if (text == "temperature") s.temperature = number(value, name);
-    else if (text == "top_k") s.top_k = whole(value, name);
-    else if (text == "top_p") s.top_p = number(value, name);
-    else if (text == "min_p") s.min_p = number(value, name);
-    else if (text == "typical") s.typical_p = number(value, name);
-    else if (text == "repeat_penalty") s.repeat_penalty = number(value, name);
-    else if (text == "repeat_last_n") s.penalty_last = whole(value, name);
-    else if (text == "frequency_penalty") s.frequency_penalty = number(value, name);
-    else if (text == "presence_penalty") s.presence_penalty = number(value, name);
-    else if (text == "mirostat") s.mirostat = small(value, name);
-    else if (text == "mirostat_tau") s.mirostat_tau = number(value, name);
-    else if (text == "mirostat_eta") s.mirostat_eta = number(value, name);
-    else if (text == "seed") s.seed = static_cast<std::uint64_t>(whole(value, name));
-    else if (text == "samples") o.samples = small(value, name);
-    else if (text == "beams") o.beams = small(value, name);
-    else if (text == "length_penalty") o.length_penalty = number(value, name);
-    else if (text == "ignore_eos") o.ignore_eos = nb::cast<bool>(value);
-    else if (text == "logprobs") o.logprobs = true, o.top_logprobs = small(value, name);
-    else if (text == "chunk") o.chunk = whole(value, name);
-    else if (text == "stop") o.stops = nb::cast<std::vector<std::string>>(value);
-    else if (text == "logit_bias") {
-      for (const auto& [id, bias] : nb::cast<nb::dict>(value))
-        s.bias.emplace_back(static_cast<std::int32_t>(small(id, "logit_bias")),
-                            static_cast<float>(number(bias, "logit_bias")));
-    } else {
-      fail_name("generate: there is no option '", text, "'");
+    const std::string name = nb::cast<std::string>(key);
+    try {
+      if (!value.is_none()) set_option(o, name, value);
+    } catch (const nb::cast_error&) {
+      fail_usage(name, ": ", nb::cast<std::string>(nb::repr(value)), " cannot be meant");
     }
   }
   for (const std::string& stop : o.stops)
@@ -166,7 +170,6 @@ class Ask {
     if (asked_->error) std::rethrow_exception(asked_->error);
     return asked_->answer ? nb::object(answer_of(*asked_->answer)) : nb::none();
   }
-  bool over() const { return asked_->over; }
 
  private:
   bool wait(Event& event) {
@@ -189,7 +192,7 @@ class Ask {
   std::shared_ptr<SharedEngine::Asked> asked_;
 };
 
-std::unique_ptr<Ask> ask(const std::shared_ptr<SharedEngine>& engine, std::vector<std::int32_t> ids,
+std::shared_ptr<Ask> ask(const std::shared_ptr<SharedEngine>& engine, std::vector<std::int32_t> ids,
                          const nb::dict& options, std::uint64_t hold, bool listens) {
   OutOfPython::stay_if_ending();
   const Checkpoint& c = *engine->model().checkpoint;
@@ -203,11 +206,11 @@ std::unique_ptr<Ask> ask(const std::shared_ptr<SharedEngine>& engine, std::vecto
     r.stream = engine->model().stream;
     r.hold = hold;
   }
-  return std::make_unique<Ask>(engine, engine->ask(std::move(r), listens));
+  return std::make_shared<Ask>(engine, engine->ask(std::move(r), listens));
 }
 
 // Log-probabilities of a text's tokens, each with `top` others; nothing is written.
-std::unique_ptr<Ask> ask_score(const std::shared_ptr<SharedEngine>& engine, std::vector<std::int32_t> ids,
+std::shared_ptr<Ask> ask_score(const std::shared_ptr<SharedEngine>& engine, std::vector<std::int32_t> ids,
                                int top) {
   OutOfPython::stay_if_ending();
   Request r;
@@ -215,7 +218,7 @@ std::unique_ptr<Ask> ask_score(const std::shared_ptr<SharedEngine>& engine, std:
   r.generate.max_tokens = 0;
   r.stream = engine->model().stream;
   r.prompt_logprobs = top;
-  return std::make_unique<Ask>(engine, engine->ask(std::move(r), false));
+  return std::make_shared<Ask>(engine, engine->ask(std::move(r), false));
 }
 
 std::shared_ptr<SharedEngine> open_engine(const ModelPtr& model, const std::string& cache, Dim context) {
@@ -304,7 +307,6 @@ void add_generate(nb::module_& m) {
       .def("next", &Ask::next)
       .def("finish", &Ask::finish, nb::arg().none())
       .def("answer", &Ask::answer)
-      .def("over", &Ask::over)
       .def("close", &Ask::close);
   m.def("open_engine", &open_engine);
   m.def("ask", &ask);

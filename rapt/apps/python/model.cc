@@ -95,7 +95,7 @@ Ids prompt(const ModelPtr& m, const std::string& text, bool special) {
 }
 
 // --------------------------------------------------------------------------------------------------- one pass
-// [tokens, vocabulary], [1, vocabulary] where only the last is wanted; hidden states of a model without head.
+// [tokens, vocabulary], [vocabulary] where only the last is wanted; hidden states of a model without head.
 nb::object logits(const ModelPtr& m, const Ids& ids, const Ids& source, bool last_only) {
   const Model& model = m->net();
   const bool both = model.encoder && model.decoder;
@@ -120,7 +120,7 @@ nb::object logits(const ModelPtr& m, const Ids& ids, const Ids& source, bool las
     if (last_only && !model.recipe.head.pools()) batch.want = kWantLast;
     const Batch from{.tokens = source, .sequences = {{.count = static_cast<Dim>(source.size())}}};
     const Tensor t = forward(run, model, batch, source.empty() ? nullptr : &from);
-    for (int i = 0; i < t.rank; ++i) shape.push_back(t[i]);
+    for (int i = last_only && t[0] == 1 ? 1 : 0; i < t.rank; ++i) shape.push_back(t[i]);
     if (t.dtype == DType::f32) {
       const std::span<const float> all = t.as<const float>();
       values.assign(all.begin(), all.end());
@@ -149,7 +149,9 @@ nb::object measure_perplexity(const ModelPtr& m, const std::string& text, Dim wi
 }
 
 // ------------------------------------------------------------------------------------------ texts and pictures
-nb::object rows_of(std::vector<std::vector<float>>&& rows) {
+// `one`: of a single row, without the first axis.
+nb::object rows_of(std::vector<std::vector<float>>&& rows, bool one = false) {
+  if (one) return array_of(std::move(rows.at(0)));
   const Dim shape[] = {static_cast<Dim>(rows.size()), rows.empty() ? 0 : static_cast<Dim>(rows[0].size())};
   std::vector<float> all;
   all.reserve(static_cast<std::size_t>(shape[0] * shape[1]));
@@ -167,7 +169,7 @@ std::optional<Pool> pool_named(const std::string& name) {
 }
 
 // (vectors [texts, width], how many were cut)
-nb::object embed(const ModelPtr& m, const Texts& texts, const std::string& pool,
+nb::object embed(const ModelPtr& m, const Texts& texts, bool one, const std::string& pool,
                  std::optional<bool> normalize, nb::object listener) {
   const std::optional<Pool> how = pool_named(pool);
   Progress progress(std::move(listener));
@@ -180,7 +182,7 @@ nb::object embed(const ModelPtr& m, const Texts& texts, const std::string& pool,
         edited.edits());
   });
   edited.check();
-  return nb::make_tuple(rows_of(std::move(rows)), cut);
+  return nb::make_tuple(rows_of(std::move(rows), one), cut);
 }
 
 nb::object classify(const ModelPtr& m, const Texts& texts, nb::object listener) {
@@ -263,15 +265,18 @@ void refuse_edits(const ModelPtr& m, const char* verb) {
   if (m->edits) fail_usage(verb, ": edits cannot change this; use the model without them");
 }
 
-nb::object embed_given(const ModelPtr& m, const nb::list& list, const std::string& pool,
+nb::object embed_given(const ModelPtr& m, const nb::list& list, bool one, const std::string& pool,
                        std::optional<bool> normalize, nb::object listener) {
   refuse_edits(m, "embed");
   const std::optional<Pool> how = pool_named(pool);
   const std::vector<PictureGiven> all = pictures_given(list);
   Progress progress(std::move(listener));
-  return rows_of(each_picture(m, all, "embed", progress, [&](std::span<const Picture> some) {
-    return embed_pictures(m->on(), *m->checkpoint, some, how, normalize.value_or(m->checkpoint->normalize));
-  }));
+  return rows_of(each_picture(m, all, "embed", progress,
+                              [&](std::span<const Picture> some) {
+                                return embed_pictures(m->on(), *m->checkpoint, some, how,
+                                                      normalize.value_or(m->checkpoint->normalize));
+                              }),
+                 one);
 }
 
 nb::object classify_given(const ModelPtr& m, const nb::list& list, nb::object listener) {
@@ -510,9 +515,9 @@ void add_model(nb::module_& m) {
   m.def("prompt_ids", &prompt);
   m.def("logits", &logits);
   m.def("perplexity", &measure_perplexity, "model"_a, "text"_a, "window"_a, "windows"_a, "progress"_a.none());
-  m.def("embed", &embed, "model"_a, "texts"_a, "pool"_a, "normalize"_a.none(), "progress"_a.none());
+  m.def("embed", &embed, "model"_a, "texts"_a, "one"_a, "pool"_a, "normalize"_a.none(), "progress"_a.none());
   m.def("classify", &classify, "model"_a, "texts"_a, "progress"_a.none());
-  m.def("embed_pictures", &embed_given, "model"_a, "pictures"_a, "pool"_a, "normalize"_a.none(),
+  m.def("embed_pictures", &embed_given, "model"_a, "pictures"_a, "one"_a, "pool"_a, "normalize"_a.none(),
         "progress"_a.none());
   m.def("classify_pictures", &classify_given, "model"_a, "pictures"_a, "progress"_a.none());
   m.def("fill", &fill);

@@ -47,6 +47,7 @@ int main_of(std::vector<std::string> words) {
 }  // namespace
 
 NB_MODULE(_rapt, m) {
+  begin_anew_in_children();
   nb::set_leak_warnings(false);  // what lives when the interpreter ends is nobody's fault
   nb::register_exception_translator(translate);
   m.attr("version") = RAPT_VERSION;

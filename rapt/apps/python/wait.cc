@@ -56,6 +56,13 @@ OutOfPython::~OutOfPython() {
   }
   --outside;
 }
+void begin_anew_in_children() {
+  pthread_atfork(nullptr, nullptr, [] {
+    idle = new Idle;
+    outside = staying = 0;
+  });
+}
+
 bool OutOfPython::ending() { return ends; }
 void OutOfPython::stay_if_ending() {
   if (!ends || on_main_thread()) return;
@@ -69,8 +76,6 @@ void OutOfPython::wait_for_all() {
 }
 
 void run_detached(std::function<void()> f) {
-  static const int once = pthread_atfork(nullptr, nullptr, [] { idle = new Idle; });
-  (void)once;
   Idle& mine = *idle;
   const std::lock_guard hold(mine.lock);
   mine.tasks.push_back(std::move(f));

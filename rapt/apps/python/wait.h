@@ -45,6 +45,9 @@ class OutOfPython {
   const bool counts_;
 };
 
+// Once, when the module is imported: children of fork() have none of the threads that this file knows.
+void begin_anew_in_children();
+
 // Runs f on a thread of the module, kept for later ones. What f throws ends the program.
 void run_detached(std::function<void()> f);
 
