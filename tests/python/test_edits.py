@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles with edits: against transformers' hooks on toys (tests/golden/use/inside.json), and everything such a
-handle computes against the command line or against functions at the same points."""
+"""Handles with edits: against transformers' hooks on toys (tests/golden/use/inside.json), and everything such
+a handle computes against the command line or against functions at the same points."""
 import pytest
 
 np = pytest.importorskip("numpy")
@@ -91,11 +91,11 @@ def test_arrays_and_handles_of_handles(model):
 
 
 def test_what_is_refused(model):
-    for edit, error in (("z.99:zero", rapt.UsageError), ("z.1:zreo", rapt.UsageError), ("z.1", rapt.UsageError),
-                        (("z.1:add", "text"), TypeError), (("z.1:add=2", np.ones(3)), rapt.UsageError),
-                        (3, rapt.UsageError), ("attn_normalized.1:zero", rapt.UsageError)):
-        with pytest.raises((error, TypeError, ValueError)):
+    for edit in ("z.99:zero", "z.1:zreo", "z.1", ("z.1:add=2", np.ones(3)), 3, "attn_normalized.1:zero"):
+        with pytest.raises(rapt.UsageError):
             model.edited(edit)
+    with pytest.raises((TypeError, ValueError)):
+        model.edited(("z.1:add", "text"))
     with pytest.raises(rapt.UsageError, match="no edit"):
         model.edited()
     with pytest.raises(rapt.Error, match="positions 0 to"):

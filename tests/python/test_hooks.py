@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions at points of a pass: against TransformerLens on toys (tests/golden/use/hooks.json), and the rules of
-arrays, errors and threads."""
+"""Functions at points of a pass: against TransformerLens on toys (tests/golden/use/hooks.json), and the rules
+of arrays, errors and threads."""
 import contextvars
 import gc
 import threading

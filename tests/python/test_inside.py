@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Points, caches and views: values against the command line's, and against TransformerLens and transformers on
-toys (tests/golden/use)."""
+"""Points, caches and views: values against the command line's, and against TransformerLens and transformers
+on toys (tests/golden/use)."""
 import gc
 import json
 import pickle
@@ -177,7 +177,9 @@ def test_points_and_their_other_names(model):
     assert "blocks.L.attn.hook_pattern" in points["attn_weights.L"].aliases
     for point in points.values():  # every name that is shown finds what it stands for
         for name in (point.name, *point.aliases):
-            here = name.replace(".L", ".1").replace("[L]", "[1]").replace("-L", "-1") if point.layers else name
+            here = name
+            if point.layers:
+                here = name.replace(".L", ".1").replace("[L]", "[1]").replace("-L", "-1")
             assert rapt._rapt.point_names(model._state, here) == [point.name.replace(".L", ".1", 1)], name
     assert len(points.columns()["name"]) == len(points) and "resid_post.L" in repr(points)
     with pytest.raises(rapt.UnknownName):
@@ -189,8 +191,8 @@ def test_a_cache_takes_every_name(model):
     layers = len(cache) - 1
     assert list(cache)[:2] == ["blocks.0.hook_resid_post", "blocks.1.hook_resid_post"]
     assert logits.shape == (len(cache.ids), model.run_with_cache(TEXT, "logits")[1]["logits"].shape[1])
-    for name in ("resid_post.2", "blocks.2.hook_resid_post", "blocks.2.hook_out", "l_out-2", "layers_output[2]",
-                 "resid_post2", ("resid_post", 2)):
+    for name in ("resid_post.2", "blocks.2.hook_resid_post", "blocks.2.hook_out", "l_out-2",
+                 "layers_output[2]", "resid_post2", ("resid_post", 2)):
         assert cache[name] is cache["blocks.2.hook_resid_post"]
     assert cache["resid_post.-1"] is cache[f"blocks.{layers - 2}.hook_resid_post"]
     assert len(cache["resid_post.*"]) == layers - 1

@@ -2,6 +2,8 @@
 """The report in a notebook is the program's page; results print well."""
 import html
 import re
+import shutil
+import subprocess
 
 import pytest
 
@@ -35,6 +37,35 @@ def test_a_cell_shows_it(model, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", None)
     link = re.search(r'href="([^"]*)"', report._repr_html_())
     assert open(html.unescape(link[1]), encoding="utf-8").read() == report.html
+
+
+PROBE = """<script>
+addEventListener('error', (e) => parent.postMessage('error: ' + e.message, '*'));
+setTimeout(() => {
+  const before = document.body.innerText;
+  for (const button of document.querySelectorAll('button')) button.click();
+  parent.postMessage('changed ' + (before !== document.body.innerText), '*');
+}, 500);
+</script>"""
+PARENT = """<!doctype html><pre></pre><script>
+addEventListener('message', (e) => { document.querySelector('pre').textContent += e.data + '\\n'; });
+</script>"""
+
+
+def test_the_page_works_in_a_frame(model, tmp_path):
+    """A frame with srcdoc has no address, no storage and no origin: clicks must work all the same."""
+    browser = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+    if not browser:
+        pytest.skip("no chromium here")
+    report = model.report(TEXT)
+    # The probe is no part of the page: its content policy would keep it out.
+    report.html = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", report.html) + PROBE
+    page = tmp_path / "page.html"
+    page.write_text(PARENT + report._repr_html_(), encoding="utf-8")
+    words = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=8000", "--dump-dom")
+    shown = subprocess.run([browser, *words, page.as_uri()], capture_output=True, text=True,
+                           timeout=300).stdout
+    assert re.search(r"<pre>(.*?)</pre>", shown, re.S)[1].split("\n") == ["changed true", ""]
 
 
 def test_results_print_well(model, gated):
