@@ -20,7 +20,7 @@ class Tasks:
     def answer(self, prompt):
         given = self.ids(prompt)
         out = self.model.generate(**given, max_new_tokens=64, do_sample=False)
-        return self.tokenizer.decode(out[0, given.input_ids.shape[1]:])
+        return self.tokenizer.decode(out[0, given.input_ids.shape[1]:], skip_special_tokens=True)
 
     def stop(self, prompt):
         left = threading.Event()
@@ -29,7 +29,7 @@ class Tasks:
             def __call__(self, ids, scores, **more):
                 return torch.full((ids.shape[0],), left.is_set(), dtype=torch.bool)
 
-        streamer = TextIteratorStreamer(self.tokenizer, skip_prompt=True)
+        streamer = TextIteratorStreamer(self.tokenizer, skip_prompt=True, skip_special_tokens=True)
         worker = threading.Thread(target=self.model.generate, kwargs=dict(
             **self.ids(prompt), max_new_tokens=1000, do_sample=False, streamer=streamer,
             stopping_criteria=StoppingCriteriaList([Left()])))
@@ -92,7 +92,7 @@ class Tasks:
             out = self.model.generate(**given, max_new_tokens=32, do_sample=False)
         finally:
             hook.remove()
-        return self.tokenizer.decode(out[0, given.input_ids.shape[1]:])
+        return self.tokenizer.decode(out[0, given.input_ids.shape[1]:], skip_special_tokens=True)
 
     def lens(self, text):
         with torch.no_grad():
@@ -127,4 +127,4 @@ class Tasks:
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-        return float(loss)
+        return float(loss.detach())

@@ -140,7 +140,8 @@ print("end", flush=True)
 @pytest.mark.parametrize("order", ["", "m", "sm", "ems", "aems", "mase"])
 @pytest.mark.parametrize("how", ["plain", "cycle", "module"])
 def test_the_interpreter_ends_in_any_order(order, how):
-    done = subprocess.run([sys.executable, "-c", END, order, how], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", END, order, how], capture_output=True, text=True,
+                          timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 

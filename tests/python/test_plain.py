@@ -76,8 +76,8 @@ def test_a_processor_without_avx2():
         pytest.skip("there is no qemu-x86_64 (Debian: qemu-user)")
     code = ("import rapt; m = rapt.load('default'); a = m.generate('The sky', max_tokens=12, temperature=0); "
             "print(m.device.isa, a.ids, a.hash)")
-    there = subprocess.run([qemu, "-cpu", "Nehalem", sys.executable, "-c", code], capture_output=True, text=True,
-                           env={k: v for k, v in os.environ.items() if k != "RAPT_ISA"})
+    there = subprocess.run([qemu, "-cpu", "Nehalem", sys.executable, "-c", code], capture_output=True,
+                           text=True, env={k: v for k, v in os.environ.items() if k != "RAPT_ISA"})
     assert there.returncode == 0, there.stderr[-3000:]
     assert there.stdout == python(code, env={"RAPT_ISA": "scalar"}).stdout
 
