@@ -22,7 +22,7 @@ class Tasks:
             got.append(piece)
             if len(got) == 10:
                 break
-        return "".join(got)
+        return "".join(got)[len(prompt):]
 
     def batch(self, prompts):
         out = self.model.generate(prompts, max_new_tokens=32, do_sample=False, verbose=False,
