@@ -35,8 +35,8 @@ def check(path, *, values=True):
 def show(x, *, width=100):
     """The drawing of a recipe, a preset, a model or its file; it shows itself at a prompt.
 
-    >>> "RMSNorm" in rapt.show("llama3")
-    True
+    >>> rapt.show("llama3").split()[0]
+    'llama3'
     """
     from ._model import Model
     from ._recipe import Recipe

@@ -372,7 +372,7 @@ class Model:
         >>> m = rapt.load("default")
         >>> x = m.logits("To be, or")
         >>> x.shape, bool((m.logits("To be, or", last_only=True) == x[-1]).all())
-        ((7, 512), True)
+        ((6, 512), True)
         """
         from ._inside import read_ids
         text, target = (x if x is None or isinstance(x, str) else ids_of(x) for x in (text, target))

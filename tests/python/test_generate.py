@@ -165,9 +165,11 @@ def test_astream(model):
         async for piece in model.astream(PROMPT, max_tokens=400, ignore_eos=True, temperature=0):
             return piece
 
+    endless = rapt.load("default", context=10**6, streaming=(4, 100))
+
     async def cancelled():
         async def forever():
-            async for _ in model.astream(PROMPT, ignore_eos=True, max_tokens=400):
+            async for _ in endless.astream(PROMPT, ignore_eos=True, max_tokens=10**6):
                 pass
         task = asyncio.create_task(forever())
         await asyncio.sleep(0.05)
@@ -285,14 +287,14 @@ def test_a_chat_streams(tmp_path):
 
 
 def test_a_long_chat_leaves_out_its_oldest_turns(tmp_path):
-    m = chatty(tmp_path, context=128)
+    m = chatty(tmp_path, context=160)
     chat = m.chat(temperature=0, max_tokens=20)
     for i in range(12):
         assert len(chat(f"Turn {i}, and some more words to fill the room.").ids) <= 20
     assert len(chat.messages) == 24
-    # an answer longer than the context goes on without the oldest turns
-    a = chat("On and on", max_tokens=150, ignore_eos=True)
-    assert len(a.ids) == 150 and a.finish == "length"
+    # an answer that fills the context goes on without the oldest turns
+    a = chat("On and on", max_tokens=100, ignore_eos=True)
+    assert len(a.ids) == 100 and a.finish == "length" and len(a.prompt) + 100 > 160
 
 
 def test_a_chat_without_a_template_is_one_text(model):

@@ -245,7 +245,10 @@ std::vector<std::vector<float>> each_picture(const ModelPtr& m, std::span<const 
                                              const char* verb, Progress& progress, const F& read) {
   constexpr std::size_t kSide = 16;
   return without_gil(progress, [&] {
-    const ImageProcess process = image_process_of(*m->checkpoint, verb);
+    // Numbers as the model wants them need none.
+    ImageProcess process;
+    if (std::ranges::any_of(all, [](const PictureGiven& p) { return !std::holds_alternative<Planes>(p); }))
+      process = image_process_of(*m->checkpoint, verb);
     std::vector<std::vector<float>> out;
     for (std::size_t first = 0; first < all.size(); first += kSide) {
       std::vector<PreparedImage> images;
