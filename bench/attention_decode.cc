@@ -176,6 +176,6 @@ int main(int argc, char** argv) {
     return bench(argc, argv);
   } catch (const rapt::Error& e) {
     std::fprintf(stderr, "%s\n", e.what());
-    return e.kind() == rapt::Error::Kind::usage ? 2 : 1;
+    return e.is_usage() ? 2 : 1;
   }
 }

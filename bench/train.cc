@@ -285,5 +285,5 @@ int main(int argc, char** argv) try {
   return 0;
 } catch (const rapt::Error& e) {
   std::fprintf(stderr, "%s\n", e.what());
-  return e.kind() == rapt::Error::Kind::usage ? 2 : 1;
+  return e.is_usage() ? 2 : 1;
 }

@@ -19,6 +19,6 @@ int main(int argc, char** argv) {
     std::cout << "\n" << static_cast<double>(times.answer_tokens) / times.answer_seconds << " tokens/s\n";
   } catch (const rapt::Error& e) {
     std::cerr << "error: " << e.what() << "\n";
-    return e.kind() == rapt::Error::Kind::usage ? 2 : 1;
+    return e.is_usage() ? 2 : 1;
   }
 }

@@ -297,7 +297,7 @@ TEST_F(Api, ErrorsSayWhatKindTheyAre) {
     try {
       f();
     } catch (const Error& e) {
-      return e.kind() == Error::Kind::usage ? 2 : 1;
+      return e.is_usage() ? 2 : 1;
     }
     return 0;
   };

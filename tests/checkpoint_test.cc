@@ -195,7 +195,7 @@ TEST(Checkpoint, ModelsAreFoundByName) {
     find_model("Alpnie");
     FAIL();
   } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), Error::Kind::failure);
+    EXPECT_EQ(e.kind(), Error::Kind::missing);
     EXPECT_NE(std::string(e.what()).find("Alpine"), std::string::npos) << e.what();
   }
 }

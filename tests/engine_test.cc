@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 
+#include "rapt/run/cancel.h"
 #include "tests/build_kind.h"
 #include "tests/engine_world.h"
 #include "tests/model_tools.h"
@@ -747,6 +749,37 @@ TEST(Engine, CancelledBeforeItStarted) {
   w.engine.cancel(first);  // nobody is there any more
   w.engine.cancel(77);
   w.step();
+}
+
+TEST(Engine, AThreadsCancelScopeEndsAllThatAPassReads) {
+  EngineWorld w, encoder({}, "encoder");
+  std::atomic<bool> flag{true};
+  const auto cancelled = [&](EngineWorld& world, Engine::Id id) {
+    return world.done(id).answer->samples.at(0).finish == Finish::cancelled;
+  };
+  const Engine::Id one = w.engine.add(asks(prompt_text(10), 5)),
+                   other = w.engine.add(asks(prompt_text(12), 5));
+  const auto whole = [](Dim length) {
+    Request r{.tokens = prompt_text(length)};
+    r.generate.max_tokens = 0;
+    r.whole = true;
+    return r;
+  };
+  const Engine::Id first = encoder.engine.add(whole(7)), second = encoder.engine.add(whole(9));
+  {
+    const CancelScope scope(flag);
+    w.step();
+    encoder.step();
+  }
+  EXPECT_TRUE(cancelled(w, one) && cancelled(w, other));
+  EXPECT_TRUE(cancelled(encoder, first) && cancelled(encoder, second));
+  EXPECT_TRUE(w.engine.idle() && encoder.engine.idle());
+  EXPECT_EQ(w.engine.status().pages, 0u);
+  // Behind it everything is as it was.
+  const Request again = asks(prompt_text(10), 5);
+  const Engine::Id id = w.engine.add(again);
+  w.finish_all();
+  EXPECT_EQ(w.answer(id).ids, said_alone(again).ids);
 }
 
 TEST(Engine, OneSampleIsCancelledAlone) {

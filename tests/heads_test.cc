@@ -73,6 +73,56 @@ std::vector<Dim> all_rows(Dim n) {
   return rows;
 }
 
+TEST(Heads, StatisticsOfEveryRowAreThoseOfThePlainModel) {
+  for (const char* name : kToys) {
+    Toy toy(name, "f64");
+    for (const Dim chunk : {Dim{1024}, Dim{5}}) {
+      const AttentionRecord record(toy.device, toy.model, toy.ids, toy.source,
+                                   {.chunk = chunk, .first_keys = 2, .row_stats = true});
+      for (const AttentionPlace& p : record.places()) {
+        const std::vector<double>& dense = toy.dense_of(p);
+        const auto T = record.row_ids(p).size(), S = record.key_ids(p).size();
+        const auto H = static_cast<std::size_t>(record.heads(p));
+        const std::vector<float> stats = record.row_stats(p);
+        ASSERT_EQ(stats.size(), AttentionStat::count * H * T) << name;
+        double worst = 0, least = 1e9;
+        for (std::size_t h = 0; h < H; ++h)
+          for (std::size_t r = 0; r < T; ++r) {
+            const double* w = &dense[(h * T + r) * S];
+            const auto got = [&](std::size_t stat) {
+              return static_cast<double>(stats[(stat * H + h) * T + r]);
+            };
+            double first = 0, distance = 0, sum = 0, entropy = 0;
+            for (std::size_t k = 0; k < S; ++k) {
+              if (k < 2) first += w[k];
+              sum += w[k], distance += w[k] * std::abs(static_cast<double>(r) - static_cast<double>(k));
+              if (w[k] > 0) entropy -= w[k] * std::log(w[k]);
+            }
+            const auto compare = [&](std::size_t stat, double want) {
+              worst = std::max(worst, std::abs(got(stat) - want) / std::max(1.0, want));
+            };
+            compare(AttentionStat::first, first);
+            const auto top = static_cast<std::size_t>(got(AttentionStat::strongest));
+            least = std::min(least, w[top] - *std::max_element(w, w + S));
+            if (!p.cross) {
+              compare(AttentionStat::self, w[r]);
+              compare(AttentionStat::previous, r > 0 ? w[r - 1] : 0);
+              compare(AttentionStat::distance, distance);
+            }
+            if (toy.before(p) > 0) continue;  // those count learned tokens, too
+            compare(AttentionStat::sum, sum);
+            compare(AttentionStat::entropy, entropy);
+          }
+        EXPECT_LT(worst, 1e-5) << name << " " << Toy::name_of(p) << " chunk " << chunk;
+        EXPECT_GT(least, -1e-9) << name << " " << Toy::name_of(p);
+      }
+    }
+    const AttentionRecord without(toy.device, toy.model, toy.ids, toy.source);
+    EXPECT_NE(test::error_of([&] { without.row_stats(without.places()[0]); }).find("not asked"),
+              std::string::npos);
+  }
+}
+
 TEST(Heads, RowsComputedAnewAreThoseOfThePlainModel) {
   for (const char* isa : {"f64", ""})
     for (const char* name : kToys) {

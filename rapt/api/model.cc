@@ -96,7 +96,7 @@ std::vector<std::string> Model::weights() const {
 Tensor Model::weight(const std::string& name) const {
   const auto& all = state_->net().weights;
   const auto found = std::find_if(all.begin(), all.end(), [&](const Weight& w) { return w.name == name; });
-  if (found == all.end()) fail_usage("there is no weight '", name, "'; ", name_hint(name, weights()));
+  if (found == all.end()) fail_name("there is no weight '", name, "'; ", name_hint(name, weights()));
   Tensor out{.name = name, .shape = {found->rows, found->cols}, .values = {}};
   out.values.resize(static_cast<std::size_t>(found->size()));
   for (Dim r = 0; r < found->rows; ++r) {

@@ -3,6 +3,7 @@
 // rapt::Model is the inside, and rapt::api::Model the handle (rapt/export.h).
 #pragma once
 #include <atomic>
+#include <memory>
 
 #include "rapt/inspect/edits.h"
 #include "rapt/load/checkpoint.h"
@@ -12,12 +13,12 @@
 
 namespace rapt::api {
 
-struct DeviceState {
+struct DeviceState : std::enable_shared_from_this<DeviceState> {
   explicit DeviceState(const rapt::DeviceOptions& options = {}) : device(options) {}
   rapt::Device device;
 };
 
-struct ModelState {
+struct ModelState : std::enable_shared_from_this<ModelState> {
   std::shared_ptr<DeviceState> device;
   std::shared_ptr<const Checkpoint> checkpoint;
   Stream stream = {};
@@ -26,6 +27,8 @@ struct ModelState {
   bool opened = true;
   FolderExtras extras;
   std::shared_ptr<const TrainData> data;
+  // Of every pass of this handle; another handle of the same weights has others, or none.
+  std::shared_ptr<const EditSet> edits;
 
   rapt::Device& on() const { return device->device; }
   const rapt::Model& net() const { return *checkpoint->model; }

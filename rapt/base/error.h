@@ -54,4 +54,16 @@ template <class... Parts>
   throw Error(concat(parts...), Error::Kind::usage);
 }
 
+// There is no such file or model.
+template <class... Parts>
+[[noreturn]] void fail_missing(const Parts&... parts) {
+  throw Error(concat(parts...), Error::Kind::missing);
+}
+
+// The caller named something that is not there.
+template <class... Parts>
+[[noreturn]] void fail_name(const Parts&... parts) {
+  throw Error(concat(parts...), Error::Kind::name);
+}
+
 }  // namespace rapt

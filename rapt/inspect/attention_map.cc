@@ -148,6 +148,22 @@ struct AttentionRecord::Kept {
   RowPlan plan;
   std::vector<HeadSums> sums;
   bool counted = false;       // sums are of the text's keys alone
+  std::vector<float> stats;   // [AttentionStat::count][heads][tokens], where they are asked for
+
+  void add_row_stats(const Tapped& t, Dim tokens) {
+    const Dim heads = t.value[1], columns = t.value[2];
+    stats.resize(static_cast<std::size_t>(columns * heads * tokens), std::nanf(""));
+    with_values(t.value, [&](auto values) {
+      for (Dim i = 0; i < t.value[0]; ++i) {
+        const Dim row = t.plan->position[static_cast<std::size_t>(i)] - before;
+        if (row < 0 || row >= tokens) continue;
+        for (Dim h = 0; h < heads; ++h)
+          for (Dim c = 0; c < columns; ++c)
+            stats[static_cast<std::size_t>((c * heads + h) * tokens + row)] =
+                static_cast<float>(values[static_cast<std::size_t>((i * heads + h) * columns + c)]);
+      }
+    });
+  }
 
   void gate_values(const Tapped& t, Dim skip) {  // skip: rows before the text's
     const Dim heads = a->spec.heads, width = t.value.elements() / t.value[0];
@@ -202,7 +218,7 @@ struct AttentionRecord::Kept {
 };
 
 struct AttentionRecord::Passing {
-  bool elsewhere = false;
+  bool elsewhere = false, row_stats = false;
   Dim fed = 0, now = 0;  // tokens that have passed, and of this piece; elsewhere: not counted
 };
 
@@ -234,8 +250,9 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, Ids ids, Id
     kept->sums.resize(static_cast<std::size_t>(a.spec.heads));
     const Dim width =
         kept->whole ? a.spec.heads * a.spec.head_dim + a.spec.kv_heads * a.spec.head_dim : model.recipe.width;
-    need += static_cast<double>(row_ids(place).size()) * static_cast<double>(width) *
-            static_cast<double>(size_of(device.real));
+    need += static_cast<double>(row_ids(place).size()) *
+            (static_cast<double>(width) * static_cast<double>(size_of(device.real)) +
+             (options.row_stats ? static_cast<double>(a.spec.heads * 4 * int{AttentionStat::count}) : 0));
     kept_.emplace(place, std::move(kept));
   });
   if (there.empty() && model.decoder && model.decoder->recurrent &&
@@ -253,7 +270,7 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, Ids ids, Id
          byte_count(options.most_bytes), " are allowed; choose one layer (--layer) or a shorter text");
 
   const auto passing = std::make_shared<Passing>();
-  passing->elsewhere = options.elsewhere;
+  passing->elsewhere = options.elsewhere, passing->row_stats = options.row_stats;
   taps.first_keys = options.first_keys;
   if (options.elsewhere) {
     if (!options.taps || model.encoder || !model.decoder)
@@ -312,8 +329,12 @@ void AttentionRecord::watch(Taps& taps, const std::shared_ptr<Passing>& passing)
     if (!passing->elsewhere) kept->keys = t.value[0];
     kept->k.add(t.value, kept->keys);
   });
-  taps.see(site::attn_stats, [find](const Tapped& t) {
-    if (Kept* kept = find(t)) add_stats(t, kept->before, kept->sums, learned_keys(*kept->a));
+  taps.see(site::attn_stats, [this, find, passing](const Tapped& t) {
+    Kept* kept = find(t);
+    if (!kept) return;
+    add_stats(t, kept->before, kept->sums, learned_keys(*kept->a));
+    if (passing->row_stats)
+      kept->add_row_stats(t, static_cast<Dim>(row_ids(place_of(model_, t)).size()));
   });
   taps.see(site::gate(GateRecipe::At::sdpa), [this, find, passing](const Tapped& t) {
     Tapped whose = t;
@@ -354,6 +375,35 @@ const std::vector<HeadSums>& AttentionRecord::sums(const AttentionPlace& place) 
   });
   k.counted = true;
   return k.sums;
+}
+
+std::vector<float> AttentionRecord::row_stats(const AttentionPlace& place) const {
+  const Kept& k = kept(place);
+  if (k.stats.empty()) fail("inspect: the statistics of each row were not asked for");
+  std::vector<float> out = k.stats;
+  if (k.before == 0 || place.cross) return out;
+  std::vector<Dim> all(row_ids(place).size());
+  std::iota(all.begin(), all.end(), Dim{0});
+  const std::size_t T = all.size(), heads = k.sums.size();
+  rows(place, -1, all, [&](Dim row, int head, std::span<const float> w) {
+    const double unit = share_unit(k.a->spec, w);
+    double first = 0, self = 0, previous = 0, distance = 0;
+    for (Dim key = 0; key < static_cast<Dim>(w.size()); ++key) {
+      const double x = static_cast<double>(w[static_cast<std::size_t>(key)]) * unit;
+      if (key < first_keys_) first += x;
+      if (key == row) self += x;
+      if (key == row - 1) previous += x;
+      distance += x * static_cast<double>(std::abs(row - key));
+    }
+    const auto put = [&](int stat, double x) {
+      out[(static_cast<std::size_t>(stat) * heads + static_cast<std::size_t>(head)) * T +
+          static_cast<std::size_t>(row)] = static_cast<float>(x);
+    };
+    put(AttentionStat::first, first), put(AttentionStat::self, self);
+    put(AttentionStat::previous, previous), put(AttentionStat::distance, distance);
+    put(AttentionStat::strongest, static_cast<double>(std::max_element(w.begin(), w.end()) - w.begin()));
+  });
+  return out;
 }
 
 AttentionRecord::Kept& AttentionRecord::kept(const AttentionPlace& place) const {

@@ -30,6 +30,7 @@ struct RecordOptions {
   std::function<bool(const AttentionPlace&)> keep = {};
   Dim chunk = 1024;                        // rows that pass at a time, where the model is a causal decoder
   Dim first_keys = 1;                      // what "the first keys" are in the statistics
+  bool row_stats = false;                  // statistics of every row are kept, not their sums alone
   Taps* taps = nullptr;                    // further observers and edits of the same pass
   double most_bytes = 8e9;                 // fails before it keeps more than this
   // The pass is somebody else's: observers are put on `taps`, which are given then, and the record may be
@@ -89,6 +90,9 @@ class AttentionRecord {
   // sink tokens stand before them, `first`, `self`, `previous` and `distance` come from rows
   // computed anew.
   const std::vector<HeadSums>& sums(const AttentionPlace& place) const;
+  // The statistics of every row, places among the text's keys alone: [AttentionStat::count][heads][tokens].
+  // Of sigmoid attention shares of the row's sum. RecordOptions::row_stats asks for them beforehand.
+  std::vector<float> row_stats(const AttentionPlace& place) const;
   std::size_t bytes() const;  // kept
 
   // Weights of some rows (numbers of tokens, ascending) of one head, or of every head where `head` is

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Taps copy what comes by; scores are made after the pass, in double, from queries and keys. Then: files.
+// Taps copy what comes by; scores are made in double, from queries and keys. Then: files.
 #include "rapt/inspect/capture.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <memory>
 
 #include "rapt/base/json.h"
 #include "rapt/base/text.h"
@@ -20,8 +22,8 @@ using Kind = Point::Kind;
 std::size_t at(Dim i) { return static_cast<std::size_t>(i); }
 
 std::vector<float> floats(const Tensor& t) {
-  std::vector<float> out(at(t.elements()));
-  for (Dim i = 0; i < t.elements(); ++i) out[at(i)] = static_cast<float>(t.at(i));
+  std::vector<float> out;
+  with_values(t, [&](auto values) { out.assign(values.begin(), values.end()); });
   return out;
 }
 
@@ -99,101 +101,166 @@ const Captured& Capture::of(std::string_view name) const {
   fail("the capture has no '", name, "'");
 }
 
+void watch_points(Taps& taps, const Model& model, std::span<const Asked> asked, Dim rows, Dim source,
+                  SeeCaptured see) {
+  struct State {
+    std::vector<Asked> asked;
+    SeeCaptured see;
+    std::vector<Captured> made;  // of scores and weights, until they are whole
+    std::vector<std::vector<float>> queries, keys;
+    std::vector<Dim> rows;  // of weights: how many have come
+  };
+  const auto state = std::make_shared<State>();
+  state->asked.assign(asked.begin(), asked.end());
+  state->see = std::move(see);
+  state->queries.resize(asked.size()), state->keys.resize(asked.size()), state->rows.resize(asked.size());
+  for (const Asked& a : asked)
+    state->made.push_back({a.name, point_shape(model, a.point, rows, source), {}});
+  // Scores are made when both of what they are made of have come.
+  const auto scores = [](State& s, std::size_t i) {
+    if (s.queries[i].empty() || s.keys[i].empty()) return;
+    Captured& to = s.made[i];
+    to.values.resize(at(to.shape[0] * to.shape[1] * to.shape[2]));
+    make_scores(*s.asked[i].point.attention, s.queries[i], s.keys[i], to);
+    s.queries[i] = {}, s.keys[i] = {};
+    s.see(i, std::move(to));
+  };
+  bool weights = false;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const Point& p = asked[i].point;
+    weights = weights || p.kind == Kind::weights;
+    if (p.kind == Kind::weights) continue;
+    taps.see(p.site, [state, scores, i](const Tapped& t) {
+      State& s = *state;
+      const Point& point = s.asked[i].point;
+      if (!is_at(t, point)) return;
+      switch (point.kind) {
+        case Kind::scores:
+          s.queries[i] = floats(t.value);
+          scores(s, i);
+          break;
+        case Kind::normalized:
+        case Kind::norm_scale:
+          s.see(i, {s.asked[i].name, s.made[i].shape,
+                    normalized(point.norm->recipe, t.value, point.kind == Kind::norm_scale)});
+          break;
+        default:
+          s.see(i, {s.asked[i].name,
+                    {t.value.size.begin(), t.value.size.begin() + t.value.rank},
+                    floats(t.value)});
+      }
+    });
+    if (p.kind == Kind::scores)
+      taps.see(site::k, [state, scores, i](const Tapped& t) {
+        Point key = state->asked[i].point;
+        key.site = site::k;
+        if (!is_at(t, key)) return;
+        state->keys[i] = floats(t.value);
+        scores(*state, i);
+      });
+  }
+  if (!weights) return;
+  const auto is_weights = [](const State& s, std::size_t i, const Tapped& t) {
+    return s.asked[i].point.kind == Kind::weights && is_at(t, s.asked[i].point);
+  };
+  taps.want_weights(
+      site::attn_weights,
+      [state, is_weights](const Tapped& where) {
+        std::vector<Taps::HeadRow> list;
+        for (std::size_t i = 0; i < state->asked.size() && list.empty(); ++i)
+          if (is_weights(*state, i, where))
+            for (Dim h = 0; h < state->made[i].shape[0]; ++h)
+              for (Dim r = 0; r < state->made[i].shape[1]; ++r) list.push_back({h, r});
+        return list;
+      },
+      [state, is_weights](const Tapped& t) {
+        for (std::size_t i = 0; i < state->asked.size(); ++i) {
+          if (!is_weights(*state, i, t)) continue;
+          Captured& to = state->made[i];
+          // Learned slots stand first and are left out.
+          const Dim all = to.shape[0] * to.shape[1], n = to.shape[2], slots = t.value.elements() - n;
+          to.values.resize(at(all * n));
+          for (Dim j = 0; j < n; ++j)
+            to.values[at((t.head * to.shape[1] + t.row) * n + j)] = static_cast<float>(t.value.at(slots + j));
+          if (++state->rows[i] == all) state->see(i, std::move(to));
+        }
+      });
+}
+
+std::function<void()> edit_points(Taps& taps, std::span<const Asked> asked,
+                                  std::function<void(std::size_t i, const Tapped& value)> edit) {
+  struct State {
+    std::vector<Asked> asked;
+    std::function<void(std::size_t i, const Tapped& value)> edit;
+    std::vector<Dim> times;
+  };
+  const auto state = std::make_shared<State>();
+  state->asked.assign(asked.begin(), asked.end());
+  state->edit = std::move(edit), state->times.resize(asked.size());
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const Point& p = asked[i].point;
+    if (!p.fixed.empty()) fail_usage("'", asked[i].name, "' cannot be changed: ", p.fixed);
+    if (p.kind != Kind::value)
+      fail_usage("'", asked[i].name, "' cannot be changed by a function: it is no tensor of its own");
+    if (p.site == site::q && p.attention->rope && p.attention->mask.keep > 0)
+      fail_usage("'", asked[i].name, "' is turned to two places in this model, and a function would see both; ",
+                 "change q.", p.layer);
+    taps.edit(p.site, [state, i](const Tapped& t) {
+      if (!is_at(t, state->asked[i].point)) return;
+      ++state->times[i];
+      state->edit(i, t);
+    });
+  }
+  return [state] {
+    for (std::size_t i = 0; i < state->asked.size(); ++i)
+      if (state->times[i] == 0) fail("'", state->asked[i].name, "' did not come by in this pass");
+  };
+}
+
 Capture capture(Device& device, const Model& model, std::span<const Asked> asked, Ids ids, Ids source,
                 const CaptureOptions& options) {
   if (ids.empty()) fail("the text has no tokens");
   const Dim T = static_cast<Dim>(ids.size()), S = static_cast<Dim>(source.size());
+  const bool classes = model.recipe.head.pools();
   Capture out{
       .model = model.recipe.name, .ids = {ids.begin(), ids.end()}, .source = {source.begin(), source.end()}};
   double bytes = 0, largest = 0;
   std::string widest;
-  bool results = false;
+  bool results = options.result;
+  const auto count = [&](const std::string& name, std::span<const Dim> shape) {
+    double size = 4;
+    for (Dim n : shape) size *= static_cast<double>(n);
+    if (size > largest) largest = size, widest = name;
+    bytes += size;
+  };
   for (const Asked& a : asked) {
     out.tensors.push_back({a.name, point_shape(model, a.point, T, S), {}});
-    double size = 4;
-    for (Dim n : out.tensors.back().shape) size *= static_cast<double>(n);
-    if (size > largest) largest = size, widest = a.name;
-    bytes += size;
+    count(a.name, out.tensors.back().shape);
     results = results || a.point.site == site::unembed || a.point.site == site::logits;
   }
+  if (options.result)
+    count("the result", std::array{classes ? 1 : T, model.head.w ? model.head.w->rows : model.recipe.width});
   if (bytes > options.most_bytes)
     fail("these tensors take ", byte_count(bytes), " for ", T, " tokens (", widest, " alone ",
          byte_count(largest), "), more than the ", byte_count(options.most_bytes),
          " allowed; ask for fewer points, take a shorter text, or raise the limit");
 
   Taps taps = options.taps ? *options.taps : Taps{};
-  std::vector<std::vector<float>> queries(asked.size()), keys(asked.size());
-  bool weights = false;
-  for (std::size_t i = 0; i < asked.size(); ++i) {
-    const Point& p = asked[i].point;
-    weights = weights || p.kind == Kind::weights;
-    if (p.kind == Kind::weights) continue;
-    taps.see(p.site, [&, i](const Tapped& t) {
-      if (!is_at(t, asked[i].point)) return;
-      Captured& to = out.tensors[i];
-      if (!to.values.empty() || !queries[i].empty())
-        fail("capture: '", to.name, "' is computed twice in a layer, so the name is not enough");
-      switch (asked[i].point.kind) {
-        case Kind::scores: queries[i] = floats(t.value); break;
-        case Kind::normalized:
-        case Kind::norm_scale:
-          to.values =
-              normalized(asked[i].point.norm->recipe, t.value, asked[i].point.kind == Kind::norm_scale);
-          break;
-        default:
-          to.values = floats(t.value);
-          to.shape.assign(t.value.size.begin(), t.value.size.begin() + t.value.rank);
-      }
-    });
-    if (p.kind == Kind::scores)
-      taps.see(site::k, [&, i](const Tapped& t) {
-        Point key = asked[i].point;
-        key.site = site::k;
-        if (is_at(t, key)) keys[i] = floats(t.value);
-      });
-  }
-  const auto is_weights = [&](std::size_t i, const Tapped& t) {
-    return asked[i].point.kind == Kind::weights && is_at(t, asked[i].point);
-  };
-  if (weights)
-    taps.want_weights(
-        site::attn_weights,
-        [&](const Tapped& where) {
-          std::vector<Taps::HeadRow> rows;
-          for (std::size_t i = 0; i < asked.size() && rows.empty(); ++i)
-            if (is_weights(i, where))
-              for (Dim h = 0; h < out.tensors[i].shape[0]; ++h)
-                for (Dim r = 0; r < out.tensors[i].shape[1]; ++r) rows.push_back({h, r});
-          return rows;
-        },
-        [&](const Tapped& t) {
-          for (std::size_t i = 0; i < asked.size(); ++i) {
-            if (!is_weights(i, t)) continue;
-            Captured& to = out.tensors[i];
-            // Learned slots stand first and are left out.
-            const Dim n = to.shape[2], slots = t.value.elements() - n;
-            to.values.resize(at(to.shape[0] * to.shape[1] * n));
-            for (Dim j = 0; j < n; ++j)
-              to.values[at((t.head * to.shape[1] + t.row) * n + j)] =
-                  static_cast<float>(t.value.at(slots + j));
-          }
-        });
-
+  watch_points(taps, model, asked, T, S, [&](std::size_t i, Captured&& value) {
+    if (!out.tensors[i].values.empty())
+      fail("capture: '", value.name, "' is computed twice in a layer, so the name is not enough");
+    out.tensors[i] = std::move(value);
+  });
   Run run(device);
   run.taps = &taps;
   const Batch from{.tokens = source, .sequences = {{.first = 0, .count = S}}};
-  const bool classes = model.recipe.head.pools();
   Batch batch = batch_of(model, ids);
   if (!results && !classes) batch.want = kWantLast;
-  forward(run, model, batch, S > 0 ? &from : nullptr);
-  for (std::size_t i = 0; i < asked.size(); ++i) {
-    Captured& to = out.tensors[i];
-    if (asked[i].point.kind == Kind::scores) {
-      to.values.resize(at(to.shape[0] * to.shape[1] * to.shape[2]));
-      make_scores(*asked[i].point.attention, queries[i], keys[i], to);
-    }
-    if (to.values.empty()) fail("capture: '", to.name, "' did not come by in this pass");
-  }
+  const Tensor result = forward(run, model, batch, S > 0 ? &from : nullptr);
+  if (options.result)
+    out.result = {"result", {result.size.begin(), result.size.begin() + result.rank}, floats(result)};
+  for (const Captured& t : out.tensors)
+    if (t.values.empty()) fail("capture: '", t.name, "' did not come by in this pass");
   return out;
 }
 

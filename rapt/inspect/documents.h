@@ -2,8 +2,10 @@
 // What some observers found, as documents: words, tables, maps, and the numbers for programs
 // (docs/inspect-json.md). For `rapt inspect`, for the page of report.h, and for whoever else shows them.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "rapt/inspect/massive.h"
 #include "rapt/inspect/metric.h"
@@ -21,6 +23,8 @@ struct SinksOptions {
   Dim length = 64, texts = 100;  // the text in pieces of so many tokens, at most so many of them
   std::function<void(const std::string&)> note = {};  // what people should know: the text is short
 };
+// The texts it asks about.
+std::vector<std::vector<std::int32_t>> sink_texts(const Subject& subject, const SinksOptions& options);
 Document sinks_document(const Subject& subject, const SinksOptions& options = {});
 
 constexpr const char* kMassiveSummary = "the few huge numbers of the residual stream, layer by token";

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "rapt/base/sha256.h"
 #include "rapt/base/text.h"
 #include "rapt/io/npy.h"
 #include "rapt/io/safetensors.h"
@@ -399,7 +400,10 @@ bool needs_whole(const Model& model, std::span<const Edit> edits) {
   return false;
 }
 
-Edit parse_edit(std::string_view text) {
+namespace {
+
+// All but the value, which stands in `value`; absent: there is no "=".
+Edit read_edit_text(std::string_view text, std::optional<std::string_view>& value) {
   Edit e;
   e.text = text;
   const std::size_t colon = text.find(':');
@@ -421,7 +425,26 @@ Edit parse_edit(std::string_view text) {
     fail_usage("edit '", text, "' has more than a head, a position and a channel or key");
   const std::size_t equals = what.find('=');
   e.op = op_of(what.substr(0, equals), text);
-  if (equals != std::string_view::npos) read_value(e, what.substr(equals + 1));
+  if (equals != std::string_view::npos) value = what.substr(equals + 1);
+  return e;
+}
+
+}  // namespace
+
+Edit parse_edit(std::string_view text) {
+  std::optional<std::string_view> value;
+  Edit e = read_edit_text(text, value);
+  if (value) read_value(e, *value);
+  finish(e);
+  return e;
+}
+
+Edit parse_edit(std::string_view text, std::vector<float> values, std::vector<Dim> shape) {
+  std::optional<std::string_view> value;
+  Edit e = read_edit_text(text, value);
+  if (value) fail_usage("edit '", text, "' has a value in its text, and another beside it");
+  if (values.empty()) fail_usage("edit '", text, "': its value holds no numbers");
+  e.values = std::move(values), e.shape = std::move(shape);
   finish(e);
   return e;
 }
@@ -467,6 +490,17 @@ Edit read_edit(const Json& json) {
   if (const Json* value = json.find("value"); value && value->is_string()) read_value(e, value->string());
   finish(e);
   return e;
+}
+
+EditSet::EditSet(std::vector<Edit> edits) : list(std::move(edits)) {
+  std::string all;
+  for (const Edit& e : list) {
+    all += concat(e.text.size(), ":", e.text, ":", e.shape.size());
+    for (const Dim n : e.shape) all += concat(",", n);
+    all += concat(":", e.values.size(), ":");
+    all.append(reinterpret_cast<const char*>(e.values.data()), e.values.size() * sizeof(float));
+  }
+  key = base64(sha256(all));
 }
 
 std::function<void()> install_edits(Taps& taps, const Model& model, std::span<const Edit> edits,

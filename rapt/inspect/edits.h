@@ -49,7 +49,15 @@ struct Edit {
   std::vector<Dim> shape;  // of the values; empty: one number
 };
 Edit parse_edit(std::string_view text);  // reads the file a value names
+// "resid_post.8@-1:add", and its value as numbers; an empty shape: one number.
+Edit parse_edit(std::string_view text, std::vector<float> values, std::vector<Dim> shape);
 std::vector<Edit> parse_edits(std::span<const std::string> texts);
+// Edits that belong together. Equal keys: equal edits, values and all.
+struct EditSet {
+  explicit EditSet(std::vector<Edit> edits);
+  std::vector<Edit> list;
+  std::string key;
+};
 Edit read_edit(const Json& json);
 
 // Puts edits on taps; they then change every pass that the taps serve. Rows of a pass count as the positions

@@ -51,10 +51,10 @@ const char* gate_name(At at) {
   return kNames[static_cast<std::size_t>(at)];
 }
 
-std::vector<GateStats> gates(Device& device, const Model& model, Ids ids, Ids source) {
+std::vector<GateStats> gates(Device& device, const Model& model, Ids ids, Ids source, const Taps* edits) {
   std::vector<GateStats> out;
   Run run(device);
-  Taps taps;
+  Taps taps = edits ? *edits : Taps{};
   for (const At at : kOrder)
     taps.see(site::gate(at), [&, at](const Tapped& t) {
       const Part& p = part_of(model, t);

@@ -26,6 +26,8 @@ struct GateStats {
 const char* gate_name(GateRecipe::At at);  // "sdpa", "q", …
 
 // Gates by stack, layer, place and head. Fails with the reason where the model has none.
-std::vector<GateStats> gates(Device& device, const Model& model, Ids ids, Ids source = {});
+// `edits`: of the same pass.
+std::vector<GateStats> gates(Device& device, const Model& model, Ids ids, Ids source = {},
+                             const Taps* edits = nullptr);
 
 }  // namespace rapt

@@ -121,7 +121,7 @@ Lens lens(Device& device, const Model& model, Ids ids, Ids source, const LensOpt
   residual.row_bytes =
       static_cast<std::size_t>(out.tokens * residual.width) * (device.real == DType::f64 ? 8 : 4);
   residual.bytes.resize(residual.row_bytes * static_cast<std::size_t>(out.rows));
-  Taps taps;
+  Taps taps = options.taps ? *options.taps : Taps{};
   watch_residual(taps, model, [&](Stack stack, int row, const Tensor& x) {
     if (stack == out.stack)
       std::memcpy(residual.rows(row, 0, out.tokens).data, x.slice(out.first, out.tokens).data,

@@ -14,6 +14,7 @@ namespace rapt {
 struct LensOptions {
   int top = 1;  // most probable tokens kept of each cell
   Dim first = 0, count = -1;  // which tokens of the text; -1: all from `first` on
+  const Taps* taps = nullptr;  // edits of the same pass
 };
 
 struct Lens {

@@ -126,7 +126,7 @@ std::vector<Massive> massive(Device& device, const Model& model, Ids ids, Ids so
                              const MassiveOptions& options) {
   if (options.top < 1) fail_usage("massive: ", options.top, " activations of each layer; give 1 or more");
   std::vector<Gathering> stacks;
-  Taps taps;
+  Taps taps = options.taps ? *options.taps : Taps{};
   watch_residual(taps, model, [&](Stack stack, int row, const Tensor& x) {
     if (row == 0) stacks.push_back({.result = {.stack = stack}, .peaks = {}});
     add_row(stacks.back(), row, x, options);

@@ -14,6 +14,7 @@ namespace rapt {
 struct MassiveOptions {
   double above = 100, ratio = 1000;
   int top = 3;  // how many of each layer are listed
+  const Taps* taps = nullptr;  // edits of the same pass
 };
 
 struct Activation {

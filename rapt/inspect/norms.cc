@@ -86,9 +86,9 @@ std::vector<NormGrid> NormReader::grids() const {
   return out;
 }
 
-Norms norms(Device& device, const Model& model, Ids ids, Ids source) {
+Norms norms(Device& device, const Model& model, Ids ids, Ids source, const Taps* edits) {
   Norms out;
-  Taps taps;
+  Taps taps = edits ? *edits : Taps{};
   const NormReader reader(taps, model);
   const auto heads = [&](HeadNorm::Of of) {
     return [&, of](const Tapped& t) {

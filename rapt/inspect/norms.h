@@ -51,6 +51,7 @@ class NormReader {
   std::map<Of, std::vector<double>> added_;  // of parts that share a grid: what those before have added
 };
 
-Norms norms(Device& device, const Model& model, Ids ids, Ids source = {});
+// `edits`: of the same pass.
+Norms norms(Device& device, const Model& model, Ids ids, Ids source = {}, const Taps* edits = nullptr);
 
 }  // namespace rapt

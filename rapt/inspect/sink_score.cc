@@ -83,7 +83,7 @@ SinkScore sink_score(Device& device, const Model& model, std::span<const std::ve
   for (const std::vector<std::int32_t>& ids : texts) {
     score.tokens = std::max(score.tokens, static_cast<Dim>(ids.size()));
     std::map<AttentionPlace, std::vector<float>> values;
-    Taps taps;
+    Taps taps = options.taps ? *options.taps : Taps{};
     const bool look_closer = score.texts < options.geometry;
     if (look_closer)
       taps.see(site::v, [&](const Tapped& t) {

@@ -22,6 +22,7 @@ struct SinkOptions {
   double epsilon = 0.3;
   int keys = 4;          // first keys that are asked about
   Dim geometry = 8;      // texts whose lengths and cosines are looked at
+  const Taps* taps = nullptr;  // edits of every pass
 };
 
 struct HeadSink {

@@ -11,8 +11,14 @@
 namespace rapt {
 namespace {
 
+Text counted_texts(Dim n) { return say(n == 1 ? "inspect.text" : "inspect.texts", n); }
+
+double ratio(double a, double b) { return b > 0 ? a / b : std::nan(""); }
+
+}  // namespace
+
 // Pieces of `length` tokens, each framed as a text of its own. Where the text is short, itself.
-std::vector<std::vector<std::int32_t>> probes(const Subject& s, const SinksOptions& o) {
+std::vector<std::vector<std::int32_t>> sink_texts(const Subject& s, const SinksOptions& o) {
   if (s.ids.picture)
     fail(
         "sinks: first tokens of many texts are compared, and a picture has none; `rapt inspect attention "
@@ -41,14 +47,8 @@ std::vector<std::vector<std::int32_t>> probes(const Subject& s, const SinksOptio
   return out;
 }
 
-Text counted_texts(Dim n) { return say(n == 1 ? "inspect.text" : "inspect.texts", n); }
-
-double ratio(double a, double b) { return b > 0 ? a / b : std::nan(""); }
-
-}  // namespace
-
 Document sinks_document(const Subject& s, const SinksOptions& o) {
-  const std::vector<std::vector<std::int32_t>> texts = probes(s, o);
+  const std::vector<std::vector<std::int32_t>> texts = sink_texts(s, o);
   const SinkScore score = sink_score(s.device(), s.net(), texts, o.score);
   Document d{.name = "sinks", .title = say("inspect.sinks.title", model_line(s)), .parts = {}};
   Text by_token;

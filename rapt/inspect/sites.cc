@@ -7,6 +7,8 @@
 #include <charconv>
 #include <functional>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "rapt/base/text.h"
 
@@ -208,16 +210,17 @@ const Refused kRefused[] = {
 // What nnterp and ggml's graphs call our points, in our words or as a hook.
 struct Alias {
   const char *theirs, *ours;
+  bool brackets = false;  // layers_input[5] (nnterp), not l_out-5 (ggml)
 };
 const Alias kAliases[] = {
-    {"token_embeddings", "embeddings"},
-    {"layers_input", "resid_pre"},
-    {"layers_output", "resid_post"},
-    {"attentions_input", "attn_in"},
-    {"attentions_output", "attn_out"},
-    {"attention_probabilities", "attn_weights"},
-    {"mlps_input", "mlp_in"},
-    {"mlps_output", "mlp_out"},
+    {"token_embeddings", "embeddings", true},
+    {"layers_input", "resid_pre", true},
+    {"layers_output", "resid_post", true},
+    {"attentions_input", "attn_in", true},
+    {"attentions_output", "attn_out", true},
+    {"attention_probabilities", "attn_weights", true},
+    {"mlps_input", "mlp_in", true},
+    {"mlps_output", "mlp_out", true},
     {"inp_embd", "embeddings"},
     {"attn_norm", "attn_in"},
     {"Vcur", "value"},
@@ -574,8 +577,8 @@ std::vector<Point> find_points(const Model& model, std::string_view text) {
         fail_usage("'", text, "' is a point of every layer: say which, as in blocks.0.", name.word);
       std::vector<std::string> known;
       for (const Entry& e : entries()) known.push_back(e.name);
-      fail_usage("'", text, "' is no point; ", name_hint(text.substr(0, text.rfind('.')), known),
-                 " (rapt inspect tensors MODEL lists all)");
+      fail_name("'", text, "' is no point; ", name_hint(text.substr(0, text.rfind('.')), known),
+                " (rapt inspect tensors MODEL lists all)");
     }
     const bool of_stack = w.entry->of == Owner::stack;
     if (of_stack && layer >= 0)
@@ -654,6 +657,43 @@ std::vector<PointLine> list_points(const Model& model) {
     }
   }
   return lines;
+}
+
+std::vector<std::vector<std::string>> other_names(const Model& model, std::span<const PointLine> lines) {
+  std::vector<std::vector<std::string>> out(lines.size());
+  const bool both = model.encoder && model.decoder;
+  // Every name there is, looked up once for each place where lines begin.
+  std::set<std::pair<Stack, int>> places;
+  for (const PointLine& line : lines) places.emplace(line.example.stack, line.first);
+  for (const auto& [which, layer] : places) {
+    const bool inside = layer >= 0;
+    const std::string stack = both ? concat(word_for(which), ".") : "",
+                      block = !inside ? stack : both ? concat(stack, "L.") : "blocks.L.";
+    std::vector<std::string> names;
+    for (const Entry& e : entries())
+      for (std::string_view hook : split(e.hooks)) names.push_back(concat(block, hook));
+    for (int part = 1; inside && part <= 9; ++part)
+      for (const char* hook : {".hook_in", ".hook_scale", ".hook_normalized", ".hook_out"})
+        names.push_back(concat(block, "ln", part, hook));
+    for (const Alias& a : kAliases)
+      names.push_back(concat(stack, a.theirs, !inside ? "" : a.brackets ? "[L]" : "-L"));
+    for (const std::string& name : names) {
+      std::string here = name;
+      if (inside) here.replace(here.find('L', stack.size()), 1, std::to_string(layer));
+      std::vector<Point> found;
+      try {
+        found = find_points(model, here);
+      } catch (const Error&) {  // there is no such point here
+        continue;
+      }
+      for (std::size_t i = 0; i < lines.size() && found.size() == 1; ++i)
+        if (lines[i].example.stack == which && lines[i].first == layer &&
+            lines[i].example.name == found[0].name && name != lines[i].name &&
+            std::find(out[i].begin(), out[i].end(), name) == out[i].end())
+          out[i].push_back(name);
+    }
+  }
+  return out;
 }
 
 std::vector<Dim> point_shape(const Model& model, const Point& point, Dim rows, Dim source) {

@@ -16,6 +16,7 @@
 //   stack = "encoder" | "decoder": needed where a model has both
 //   block = "blocks" | stack | stack "_blocks"
 #pragma once
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,6 +56,9 @@ struct PointLine {
   int first = -1, layers = 0;  // the first layer that has it, how many have it
 };
 std::vector<PointLine> list_points(const Model& model);
+// What else finds each of these lines: TransformerLens's names, old ones and those of its Bridge, nnterp's and
+// ggml's, with an L for the layer.
+std::vector<std::vector<std::string>> other_names(const Model& model, std::span<const PointLine> lines);
 
 // Sizes of a point for a text of `rows` tokens (`source`: of the encoder's text, in an encoder-decoder).
 std::vector<Dim> point_shape(const Model& model, const Point& point, Dim rows, Dim source);

@@ -41,8 +41,8 @@ class Descriptor {
 };
 
 [[noreturn]] void fail_open(const std::string& path, int error) {
-  const char* why = error == ENOENT   ? "no such file; check the name and the folder"
-                    : error == EACCES ? "no permission to read it"
+  if (error == ENOENT) fail_missing(path, ": no such file; check the name and the folder");
+  const char* why = error == EACCES   ? "no permission to read it"
                     : error == EISDIR ? "is a folder, a file is wanted"
                                       : std::strerror(error);
   fail(path, ": ", why);
@@ -376,7 +376,7 @@ FileWriter::FileWriter(const std::string& path, bool force) : state_(std::make_u
   s.fd = ::open(s.temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (s.fd < 0) {
     const int error = errno;
-    if (error == ENOENT || error == ENOTDIR) fail(path, ": there is no folder ", folder_of(path));
+    if (error == ENOENT || error == ENOTDIR) fail_missing(path, ": there is no folder ", folder_of(path));
     s.failed("be written", error);
   }
   ::flock(s.fd, LOCK_EX | LOCK_NB);  // says that somebody still writes it

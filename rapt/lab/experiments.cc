@@ -81,7 +81,7 @@ const Experiment& find_experiment(std::string_view name) {
     if (e.name == name) return e;
     names.push_back(e.name);
   }
-  fail_usage("there is no experiment '", name, "'; ", name_hint(name, names));
+  fail_name("there is no experiment '", name, "'; ", name_hint(name, names));
 }
 
 Text question_of(const Experiment& e) { return say(concat("lab.", e.name, ".question")); }

@@ -242,7 +242,7 @@ const GuideTopic& find_topic(std::string_view name) {
     if (t.name == name) return t;
     names.push_back(t.name);
   }
-  fail_usage("the guide has no topic '", name, "'; ", name_hint(name, names));
+  fail_name("the guide has no topic '", name, "'; ", name_hint(name, names));
 }
 
 const GuideResult* guide_result(std::string_view experiment) {

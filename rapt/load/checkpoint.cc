@@ -19,6 +19,7 @@
 #include "rapt/load/checkpoint_files.h"
 #include "rapt/load/family_write.h"
 #include "rapt/nn/size.h"
+#include "rapt/run/run.h"
 #include "rapt/tensor/formats.h"
 #include "rapt/tensor/pack.h"
 
@@ -156,8 +157,10 @@ void fill_weights(std::deque<Weight>& weights, const TensorPlan& plan, Device* d
   std::vector<Filler> fillers;
   std::vector<Task> tasks;
   double bytes = 0;
+  const std::atomic<bool>* const cancel = CancelScope::now();
   const auto run = [&] {
     const auto one = [&](Dim i) {
+      if (cancel && cancel->load(std::memory_order_relaxed)) throw Cancelled();
       const Task& task = tasks[static_cast<std::size_t>(i)];
       const Filler& f = fillers[task.filler];
       std::unique_ptr<FillRoom> room;

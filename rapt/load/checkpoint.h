@@ -84,6 +84,10 @@ std::string find_model(const std::string& name);
 // name (between 2 and 3), and where nothing is called so. find_recipe() takes it then.
 std::string find_model_unless_recipe(const std::string& name);
 
+// The models that names can mean: what the folders of RAPT_MODELS hold, each sorted by name, then those that
+// come with the program.
+std::vector<std::string> model_paths();
+
 // What a model's headers say, without its weights and its vocabulary.
 struct CheckpointSummary {
   std::string path, format, family, name;  // name: what a GGUF file calls itself; "" where it does not
@@ -97,6 +101,9 @@ struct CheckpointSummary {
   std::map<DType, Stored> types;
 };
 CheckpointSummary checkpoint_summary(const std::string& path);
+// "q4_k", or "q5_0/q4_k/q6_k" of a mixture: that of most tensors first. Norms and biases are f32 in every
+// file and do not count.
+std::string types_text(const CheckpointSummary& summary);
 
 // Only the recipe: what `show` and `check` need. No weights are read; every tensor's name, type and shape is
 // checked.

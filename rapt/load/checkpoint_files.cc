@@ -9,6 +9,7 @@
 //         output[V,C] (own matrix only)
 #include "rapt/load/checkpoint_files.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -385,14 +386,22 @@ std::string whole_name(const std::string& name) {
   return "";
 }
 
-// Models that come with the program lie beside it, or in share/rapt where it is installed. "" where there is
-// none of that name.
+// The folder of the file that this code was loaded from: the program, or a shared library (Python's module).
+fs::path own_folder() {
+  Dl_info info{};
+  if (!dladdr(reinterpret_cast<const void*>(&is_there), &info) || !info.dli_fname) return {};
+  return fs::path(info.dli_fname).parent_path();
+}
+
+// Models that come with the program lie beside it, or in share/rapt where it is installed; those of a module
+// in its folder models. "" where there is none of that name.
 std::string beside_program(const std::string& name) {
   std::error_code error;
   const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
   if (error || name.empty() || name.find('/') != std::string::npos) return "";
   for (const fs::path& p :
-       {folder / (name + ".gguf"), folder.parent_path() / "share" / "rapt" / (name + ".gguf")})
+       {folder / (name + ".gguf"), folder.parent_path() / "share" / "rapt" / (name + ".gguf"),
+        own_folder() / "models" / (name + ".gguf")})
     if (is_there(p)) return p.string();
   return "";
 }
@@ -445,15 +454,51 @@ std::string find_named(const std::string& name, bool presets) {
   return "";
 }
 
+bool may_be_model(const fs::path& p) {
+  std::error_code ignored;
+  if (fs::is_directory(p, ignored))
+    return fs::exists(p / "config.json", ignored) || fs::exists(p / "model" / "config.json", ignored);
+  return p.extension() == ".gguf" || (p.extension() == ".bin" && !p.filename().string().starts_with("tok"));
+}
+
 [[noreturn]] void fail_not_found(const std::string& name) {
   if (model_folders().empty())
-    fail(name, ": there is no such file or folder (RAPT_MODELS is not set; it may name folders of models)");
+    fail_missing(name,
+                 ": there is no such file or folder (RAPT_MODELS is not set; it may name folders of models)");
   const std::vector<std::string> names = names_in_folders("").all;
-  fail(name, ": there is no such file or folder, and none in RAPT_MODELS; ",
-       names.empty() ? "there are no models in it" : name_hint(name, names));
+  fail_missing(name, ": there is no such file or folder, and none in RAPT_MODELS; ",
+               names.empty() ? "there are no models in it" : name_hint(name, names));
 }
 
 }  // namespace
+
+std::vector<std::string> model_paths() {
+  std::vector<std::string> out;
+  for (const fs::path& folder : model_folders()) {
+    std::vector<std::string> here;
+    std::error_code ignored;
+    for (const fs::path& p : paths_in(folder, ignored))
+      if (may_be_model(p)) here.push_back(p.string());
+    std::sort(here.begin(), here.end());
+    out.insert(out.end(), here.begin(), here.end());
+  }
+  for (const char* name : {"default", "default-gated"}) try {
+      if (const std::string own = find_model(name); fs::path(own).is_absolute()) out.push_back(own);
+    } catch (const Error&) {}
+  return out;
+}
+
+std::string types_text(const CheckpointSummary& s) {
+  std::vector<std::pair<std::size_t, std::string>> types;
+  for (const auto& [type, n] : s.types)
+    if (is_block(type) || (is_float(type) && type != DType::f32))
+      types.emplace_back(n.tensors, name_of(type));
+  if (types.empty()) return "f32";
+  std::sort(types.rbegin(), types.rend());
+  std::vector<std::string> names;
+  for (const auto& [n, name] : types) names.push_back(name);
+  return join(names, "/");
+}
 
 std::string find_model(const std::string& name) {
   std::string found = find_named(name, false);

@@ -493,7 +493,7 @@ Recipe parse(std::string_view text, std::string_view where, int depth);
 
 Recipe load_preset(std::string_view name, int depth) {
   const PresetFile* file = find_preset(name);
-  if (!file) fail_usage("no preset is called '", name, "'; ", name_hint(name, preset_names()));
+  if (!file) fail_name("no preset is called '", name, "'; ", name_hint(name, preset_names()));
   Recipe r = parse(file->json, concat("preset ", name), depth);
   r.name = name;
   return r;
@@ -575,10 +575,11 @@ Recipe find_recipe(const std::string& name_or_path) {
   }
   if (find_preset(name_or_path)) return preset(name_or_path);
   if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json"))
-    fail(name_or_path,
-         ": there is no such file, or it may not be read; give a recipe file or one of the presets (`rapt "
-         "show` lists them)");
-  fail("no preset and no file is called '", name_or_path, "'; ", name_hint(name_or_path, preset_names()));
+    fail_missing(name_or_path,
+                 ": there is no such file, or it may not be read; give a recipe file or one of the presets "
+                 "(`rapt show` lists them)");
+  fail_missing("no preset and no file is called '", name_or_path, "'; ",
+               name_hint(name_or_path, preset_names()));
 }
 
 }  // namespace rapt

@@ -11,6 +11,7 @@
 
 #include "rapt/base/arena.h"
 #include "rapt/device/device.h"
+#include "rapt/run/cancel.h"
 #include "rapt/run/tape.h"
 #include "rapt/run/taps.h"
 #include "rapt/tensor/tensor.h"
@@ -57,8 +58,12 @@ class Run {
   double loss_share = 1;
   // Set by any thread: the pass ends before its next layer or its head, and what it belongs to is as it was.
   const std::atomic<bool>* cancel = nullptr;
+  // … which a CancelScope of the thread that computes does, too.
   void check_cancelled() const {
-    if (cancel && cancel->load(std::memory_order_relaxed)) throw Cancelled();
+    const auto set = [](const std::atomic<bool>* flag) {
+      return flag && flag->load(std::memory_order_relaxed);
+    };
+    if (set(cancel) || set(CancelScope::now())) throw Cancelled();
   }
 
   const Kernels& kernels() const { return device.kernels; }

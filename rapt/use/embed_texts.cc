@@ -60,7 +60,8 @@ Request embed_request(const Checkpoint& checkpoint, std::vector<std::int32_t> id
 std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& checkpoint,
                                             std::span<const std::string> texts, std::optional<Pool> pool,
                                             std::optional<bool> normalize,
-                                            const std::function<void(Dim done, Dim of)>& progress, Dim* cut) {
+                                            const std::function<void(Dim done, Dim of)>& progress, Dim* cut,
+                                            Taps* taps) {
   const FramedTexts framed = frame_texts(checkpoint, texts, "embed");
   if (cut) *cut = framed.cut;
   std::vector<std::vector<float>> out(framed.ids.size());
@@ -68,6 +69,7 @@ std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& ch
       device, *checkpoint.model, framed,
       [&](std::size_t text, Request& r) {
         r = embed_request(checkpoint, std::move(r.tokens), out[text], pool, normalize);
+        r.taps = taps;
       },
       progress);
   return out;

@@ -92,8 +92,9 @@ void Engine::State::pass(std::span<Piece> pieces) {
     }
     a.batch.want = {.rows = a.wanted.empty() ? Want::Rows::none : Want::Rows::chosen, .chosen = a.wanted};
     out = compute(a, others == pieces.end() ? first : nullptr, &pool);
-  } catch (const Cancelled&) {
-    end(*first, Finish::cancelled);
+  } catch (const Cancelled&) {  // the only one's flag, or the thread's for all (CancelScope)
+    for (const Piece& p : pieces)
+      if (p.job->phase != Phase::over) end(*p.job, Finish::cancelled);
     return;
   } catch (...) {
     // Whose fault it was shows when each has a pass of its own. Nothing has changed yet.
@@ -441,7 +442,7 @@ void Engine::State::pass_whole(std::span<const JobPtr> jobs) {
     }
     out = compute(a, jobs.size() == 1 ? jobs[0].get() : nullptr, nullptr);
   } catch (const Cancelled&) {
-    end(*jobs[0], Finish::cancelled);
+    for (const JobPtr& job : jobs) end(*job, Finish::cancelled);
     return;
   } catch (...) {
     if (jobs.size() == 1) fail_job(*jobs[0], std::current_exception());

@@ -46,10 +46,14 @@ struct Session::State {
 
   Answer finish(Engine::Id id, const OnToken& on_token, const OnPrompt& on_prompt);
   Request translation(std::span<const std::int32_t> source, const GenerateOptions& o,
-                      const std::string& where) const;
+                      const std::string& where) const {
+    Request r = translation_request(checkpoint, engine.stops(), source, o, where);
+    r.taps = options.taps;
+    return r;
+  }
 };
 
-Session::Session(Device& device, const Checkpoint& checkpoint, Options options) {
+void check_writes(const Checkpoint& checkpoint, Dim context, const Stream& stream) {
   const Recipe& r = checkpoint.model->recipe;
   if (!r.decoder)
     fail("generate: ", checkpoint.path, " is an encoder (", checkpoint.family, "): it reads a ",
@@ -64,13 +68,17 @@ Session::Session(Device& device, const Checkpoint& checkpoint, Options options) 
          " classes for a text and writes none; use `rapt classify`");
   if (r.head.kind != HeadRecipe::Kind::vocab)
     fail("generate: ", checkpoint.path, " has no output matrix over its vocabulary, so it gives no tokens");
-  if (options.context < 0)
-    fail_usage("generate: a context of ", options.context,
+  if (context < 0)
+    fail_usage("generate: a context of ", context,
                " tokens; give a number above 0, or 0 for the model's own");
-  if (options.context > r.context && r.embed.pos == EmbedRecipe::Pos::learned)
-    fail_usage("generate: a context of ", options.context, " tokens, but ", checkpoint.path,
+  if (context > r.context && r.embed.pos == EmbedRecipe::Pos::learned)
+    fail_usage("generate: a context of ", context, " tokens, but ", checkpoint.path,
                " has learned positions for ", r.context);
-  if (options.stream.window > 0) check_streams(r, options.stream);
+  if (stream.window > 0) check_streams(r, stream);
+}
+
+Session::Session(Device& device, const Checkpoint& checkpoint, Options options) {
+  check_writes(checkpoint, options.context, options.stream);
   state_ = std::make_unique<State>(device, checkpoint, options);
 }
 Session::~Session() = default;
@@ -116,8 +124,9 @@ std::vector<Generated> Session::generate(std::span<const std::int32_t> prompt, c
 }
 
 // What is the same for one source and for many.
-Request Session::State::translation(std::span<const std::int32_t> source, const GenerateOptions& o,
-                                    const std::string& where) const {
+Request translation_request(const Checkpoint& checkpoint, std::span<const std::int32_t> ends,
+                            std::span<const std::int32_t> source, const GenerateOptions& o,
+                            const std::string& where) {
   const Recipe& recipe = checkpoint.model->recipe;
   if (!recipe.encoder)
     fail("translate: ", checkpoint.path, " has no encoder (", checkpoint.family, "); use generate()");
@@ -133,9 +142,7 @@ Request Session::State::translation(std::span<const std::int32_t> source, const 
   Request r;
   r.source.assign(source.begin(), source.end());
   r.generate = o;
-  r.taps = options.taps;
   // The start token is also the padding of these families, never a part of an answer.
-  const std::vector<std::int32_t>& ends = engine.stops();
   const auto is_end = [&](std::int32_t id) { return std::find(ends.begin(), ends.end(), id) != ends.end(); };
   const std::int32_t start = checkpoint.decoder_start;
   if (start >= 0 && start < recipe.vocab && !is_end(start))

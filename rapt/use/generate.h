@@ -61,6 +61,14 @@ class Session {
   std::unique_ptr<State> state_;
 };
 
+// Fails with the reason where a model writes no text, or not with such a context or such windows.
+void check_writes(const Checkpoint& checkpoint, Dim context, const Stream& stream);
+// What an engine is asked for one source of an encoder-decoder; `ends`: the engine's stops(). `where` names
+// the source in messages: "" or " 17".
+Request translation_request(const Checkpoint& checkpoint, std::span<const std::int32_t> ends,
+                            std::span<const std::int32_t> source, const GenerateOptions& options,
+                            const std::string& where = "");
+
 // StreamingLLM, as a change of the recipe before weights are made (LoadOptions::change): every causal
 // self-attention without a window of its own sees the first `keep` keys and the last `window`. Fails with
 // the reason where positions do not allow it.
@@ -73,7 +81,7 @@ std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& ch
                                             std::span<const std::string> texts, std::optional<Pool> pool = {},
                                             std::optional<bool> normalize = {},
                                             const std::function<void(Dim done, Dim of)>& progress = {},
-                                            Dim* cut = nullptr);
+                                            Dim* cut = nullptr, Taps* taps = nullptr);
 
 // exp of the mean negative log-likelihood. `ids` as the tokenizer frames the whole text. Windows of n =
 // `context` tokens one after the other, the rest left out (a BOS in the place of each window's first token

@@ -69,6 +69,7 @@ Perplexity perplexity(Device& device, const Checkpoint& checkpoint, std::span<co
     for (const Event& e : engine.step()) {
       if (e.kind != Event::Kind::done) continue;
       if (e.error) std::rethrow_exception(e.error);
+      if (!e.answer->samples.empty() && e.answer->samples[0].finish == Finish::cancelled) throw Cancelled();
       ++out.chunks;
       out.tokens += counted;
       if (progress) progress(out.chunks, windows, std::exp(sum / static_cast<double>(out.tokens)));

@@ -100,6 +100,7 @@ void read_whole(Device& device, const Model& model, const FramedTexts& texts,
     for (const Event& e : engine.step()) {
       if (e.kind != Event::Kind::done) continue;
       if (e.error) std::rethrow_exception(e.error);
+      if (!e.answer->samples.empty() && e.answer->samples[0].finish == Finish::cancelled) throw Cancelled();
       ++done;
     }
     if (progress) progress(done, static_cast<Dim>(texts.ids.size()));
@@ -128,21 +129,24 @@ Request classify_request(const Checkpoint& checkpoint, std::vector<std::int32_t>
 
 std::vector<std::vector<float>> classify_texts(Device& device, const Checkpoint& checkpoint,
                                                std::span<const std::string> texts,
-                                               const ReadProgress& progress, Dim* cut) {
+                                               const ReadProgress& progress, Dim* cut, Taps* taps) {
   need_classes(checkpoint);
   const FramedTexts framed = frame_texts(checkpoint, texts, "classify");
   if (cut) *cut = framed.cut;
   std::vector<std::vector<float>> out(framed.ids.size());
   read_whole(
       device, *checkpoint.model, framed,
-      [&](std::size_t text, Request& r) { r = classify_request(checkpoint, std::move(r.tokens), out[text]); },
+      [&](std::size_t text, Request& r) {
+        r = classify_request(checkpoint, std::move(r.tokens), out[text]);
+        r.taps = taps;
+      },
       progress);
   return out;
 }
 
 std::vector<FilledMasks> fill_masks(Device& device, const Checkpoint& checkpoint,
-                                    std::span<const std::string> texts, Dim top,
-                                    const ReadProgress& progress) {
+                                    std::span<const std::string> texts, Dim top, const ReadProgress& progress,
+                                    Taps* taps) {
   const Model& model = *checkpoint.model;
   const Recipe& r = model.recipe;
   const Tokenizer& tokenizer = reading_tokenizer(checkpoint, "fill");
@@ -168,6 +172,7 @@ std::vector<FilledMasks> fill_masks(Device& device, const Checkpoint& checkpoint
       device, model, framed,
       [&](std::size_t text, Request& r) {
         FilledMasks& f = out[text];
+        r.taps = taps;
         r.rows.which = Request::Rows::Which::chosen;  // the output matrix works on rows of masks alone
         r.rows.chosen = f.places;
         r.rows.see = [&f, top](std::span<const Dim> places, const Tensor& logits) {

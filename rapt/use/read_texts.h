@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models that read a text at once and write none: the class of a text, words for the masks in it. And what
 // all readers share, embed_texts (generate.h) included: texts as the model wants them, many in one pass. No
-// text's result depends on its neighbours.
+// text's result depends on its neighbours. `taps` watch and change every text for itself.
 #pragma once
 #include <functional>
 #include <optional>
@@ -41,7 +41,8 @@ Request whole_request(std::vector<std::int32_t> ids);
 // logistic function. As the text-classification pipeline of transformers.
 std::vector<std::vector<float>> classify_texts(Device& device, const Checkpoint& checkpoint,
                                                std::span<const std::string> texts,
-                                               const ReadProgress& progress = {}, Dim* cut = nullptr);
+                                               const ReadProgress& progress = {}, Dim* cut = nullptr,
+                                               Taps* taps = nullptr);
 // The name of a class, LABEL_3 where the model's files name none.
 std::string class_name(const Checkpoint& checkpoint, std::size_t index);
 
@@ -59,7 +60,7 @@ struct FilledMasks {
 };
 std::vector<FilledMasks> fill_masks(Device& device, const Checkpoint& checkpoint,
                                     std::span<const std::string> texts, Dim top,
-                                    const ReadProgress& progress = {});
+                                    const ReadProgress& progress = {}, Taps* taps = nullptr);
 // A token as the pipeline shows it: its text, and that a piece continues a word ("##ing").
 std::string guess_text(const Tokenizer& tokenizer, std::int32_t id);
 // The text with a token in place of one mask. Special tokens and unknown words are left out, unless other

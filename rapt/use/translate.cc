@@ -12,6 +12,29 @@ std::vector<std::int32_t> source_ids(const Tokenizer& tokenizer, std::string_vie
   return ids;
 }
 
+std::vector<std::int32_t> decoder_ids(Device& device, const Checkpoint& checkpoint,
+                                      std::span<const std::int32_t> source,
+                                      const std::optional<std::string>& target) {
+  constexpr Dim kAnswer = 64;
+  const Dim context = checkpoint.model->recipe.context;
+  if (checkpoint.decoder_start < 0)
+    fail(checkpoint.path,
+         " does not say which token its answers start from; its config.json should have "
+         "decoder_start_token_id");
+  std::vector<std::int32_t> ids = {checkpoint.decoder_start}, rest;
+  if (target) {
+    rest = tokenizer_of(checkpoint).encode(*target);
+  } else {
+    GenerateOptions greedy{.max_tokens = context > 0 ? std::min(kAnswer, context - 1) : kAnswer};
+    greedy.sampler.temperature = 0;
+    rest = Session(device, checkpoint, {}).translate(source, greedy).at(0).ids;
+  }
+  ids.insert(ids.end(), rest.begin(), rest.end());
+  if (context > 0 && static_cast<Dim>(ids.size()) > context)
+    fail_usage("the target has ", rest.size(), " tokens; with its start ", context, " fit the model");
+  return ids;
+}
+
 std::vector<std::string> text_lines(std::string_view text) {
   std::vector<std::string> lines;
   for (std::size_t at = 0; at < text.size();) {

@@ -4,6 +4,7 @@
 #pragma once
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,12 @@ namespace rapt {
 // A text as an encoder reads it: framed as the tokenizer says, and closed by the end-of-text token where
 // that says nothing of one. Training reads its pairs alike.
 std::vector<std::int32_t> source_ids(const Tokenizer& tokenizer, std::string_view text);
+
+// What a decoder is shown reading: its start token and `target`; without one, what it answers to the source
+// (greedy, 64 tokens at most).
+std::vector<std::int32_t> decoder_ids(Device& device, const Checkpoint& checkpoint,
+                                      std::span<const std::int32_t> source,
+                                      const std::optional<std::string>& target);
 
 struct TranslatedLine {
   std::vector<std::int32_t> source;  // empty for a line without words, which is not translated

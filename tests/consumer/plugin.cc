@@ -8,7 +8,7 @@ extern "C" __attribute__((visibility("default"))) long plugin() {
     rapt::Model::make("no such preset");
     return -1;
   } catch (const rapt::Error& e) {
-    if (e.kind() != rapt::Error::Kind::failure && e.kind() != rapt::Error::Kind::usage) return -2;
+    if (e.kind() != rapt::Error::Kind::missing) return -2;
   }
   const rapt::Model model =
       rapt::Model::make("gpt2", {.settings = {"width=96", "vocab=256", "layers=2"}, .seed = 1});

@@ -73,7 +73,7 @@ int run(Args& args) {
     if (!is_packed(o.path)) {
       std::error_code ignored;
       if (!std::filesystem::exists(o.path, ignored) && guess(o.path) == Objective::causal)
-        fail(o.path, ": no such file; check the name and the folder");
+        fail_missing(o.path, ": no such file; check the name and the folder");
       fail_usage(o.path, ": is not packed yet; --out FILE.bin says where to pack it");
     }
     const Json j = packed_summary(o.path);

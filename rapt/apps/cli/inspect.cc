@@ -12,8 +12,8 @@
 #include "rapt/recipe/presets.h"
 #include "rapt/report/picture.h"
 #include "rapt/text/words.h"
-#include "rapt/use/generate.h"
 #include "rapt/use/picture_files.h"
+#include "rapt/use/translate.h"
 
 namespace rapt::cli {
 
@@ -88,30 +88,6 @@ struct Input {
   Dim tokens = 0;  // at most; 0: all
 };
 
-// What the decoder of an encoder-decoder reads: its start and the target, or what it would answer itself.
-std::vector<std::int32_t> decoder_ids(const Subject& s, const Input& in) {
-  constexpr Dim kAnswer = 64;
-  const Checkpoint& c = s.checkpoint;
-  if (c.decoder_start < 0)
-    fail(c.path,
-         " does not say which token its answers start from; its config.json should have "
-         "decoder_start_token_id");
-  std::vector<std::int32_t> ids = {c.decoder_start}, rest;
-  if (in.target) {
-    rest = tokenizer_of(c).encode(*in.target);
-  } else {
-    GenerateOptions greedy{
-        .max_tokens = c.model->recipe.context > 0 ? std::min(kAnswer, c.model->recipe.context - 1) : kAnswer};
-    greedy.sampler.temperature = 0;
-    rest = Session(s.device(), c, {}).translate(s.source, greedy).at(0).ids;
-  }
-  ids.insert(ids.end(), rest.begin(), rest.end());
-  if (c.model->recipe.context > 0 && static_cast<Dim>(ids.size()) > c.model->recipe.context)
-    fail_usage("--target has ", rest.size(), " tokens; with its start ", c.model->recipe.context,
-               " fit the model");
-  return ids;
-}
-
 void read_text(Subject& s, const Input& in, const std::string* operand) {
   const Checkpoint& c = s.checkpoint;
   std::vector<std::int32_t> ids;
@@ -137,7 +113,7 @@ void read_text(Subject& s, const Input& in, const std::string* operand) {
   if (framed) ids = c.tokenizer->frame(std::move(ids));
   if (c.model->encoder && c.model->decoder) {
     s.source = std::move(ids);
-    s.ids = decoder_ids(s, in);
+    s.ids = decoder_ids(s.device(), c, s.source, in.target);
   } else {
     if (in.target) fail_usage("--target: ", c.path, " has no encoder; its text is TEXT alone");
     s.ids = std::move(ids);

@@ -7,7 +7,6 @@
 #include "rapt/apps/cli/model_args.h"
 #include "rapt/base/text.h"
 #include "rapt/base/text_width.h"
-#include "rapt/io/folder.h"
 #include "rapt/nn/size.h"
 
 namespace rapt::cli {
@@ -15,56 +14,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool may_be_model(const fs::path& p) {
-  std::error_code ignored;
-  if (fs::is_directory(p, ignored))
-    return fs::exists(p / "config.json", ignored) || fs::exists(p / "model" / "config.json", ignored);
-  return p.extension() == ".gguf" || (p.extension() == ".bin" && !p.filename().string().starts_with("tok"));
-}
-
-// What the folders of RAPT_MODELS hold, each sorted by name, then the models that come with the program.
-std::vector<std::string> models_there() {
-  std::vector<std::string> out;
-  const char* set = std::getenv("RAPT_MODELS");
-  std::string_view rest = set ? set : "";
-  while (!rest.empty()) {
-    const std::size_t colon = std::min(rest.find(':'), rest.size());
-    const fs::path folder = std::string(rest.substr(0, colon));
-    rest.remove_prefix(std::min(colon + 1, rest.size()));
-    std::vector<std::string> here;
-    std::error_code ignored;
-    if (!folder.empty())
-      for (const fs::path& p : paths_in(folder, ignored))
-        if (may_be_model(p)) here.push_back(p.string());
-    std::sort(here.begin(), here.end());
-    out.insert(out.end(), here.begin(), here.end());
-  }
-  for (const char* name : {"default", "default-gated"}) try {
-      if (const std::string own = find_model(name); fs::path(own).is_absolute()) out.push_back(own);
-    } catch (const Error&) {}
-  return out;
-}
-
-// "q4_k", or "q5_0/q4_k/q6_k" of a mixture: that of most tensors first. Norms and biases are f32 in every
-// file and do not count.
-std::string types_text(const CheckpointSummary& s) {
-  std::vector<std::pair<std::size_t, std::string>> types;
-  for (const auto& [type, n] : s.types)
-    if (is_block(type) || (is_float(type) && type != DType::f32))
-      types.emplace_back(n.tensors, name_of(type));
-  if (types.empty()) return "f32";
-  std::sort(types.rbegin(), types.rend());
-  std::vector<std::string> names;
-  for (const auto& [n, name] : types) names.push_back(name);
-  return join(names, "/");
-}
-
 int run(Args& args) {
   const CommonArgs common = common_args(args);
   args.operands(0, 0, "no words: it lists the folders of RAPT_MODELS");
   Json::Array rows;
   std::vector<std::vector<std::string>> table = {{"NAME", "SIZE", "PARAMS", "TYPE", "FAMILY", "CONTEXT"}};
-  for (const std::string& path : models_there()) {
+  for (const std::string& path : model_paths()) {
     const std::string name = fs::path(path).filename().string();
     Json row = Json::Object{};
     row.set("name", bytes_json(name));

@@ -109,7 +109,7 @@ int run(const std::vector<std::string>& words) {
   try {
     return verb.run(args);
   } catch (const Error& e) {
-    if (e.kind() != Error::Kind::usage) throw;
+    if (!e.is_usage()) throw;
     throw Error(concat("rapt ", verb.name, ": ", e.what()), e.kind());
   }
 }
@@ -175,7 +175,7 @@ int rapt_main(int argc, char** argv) {
     }
   } catch (const rapt::Error& e) {
     print_error(e.what());
-    code = e.kind() == rapt::Error::Kind::usage ? 2 : 1;
+    code = e.is_usage() ? 2 : 1;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "error: out of memory\n");
   } catch (const std::exception& e) {

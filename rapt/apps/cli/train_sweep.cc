@@ -73,7 +73,7 @@ std::string hint_for(std::span<const SweepKey> keys) {
 void check_path(const std::string& path) {
   if (path.find_first_of(",=") != std::string::npos || data::is_task(path)) return;
   std::error_code error;
-  if (!fs::exists(path, error)) fail("--data ", path, ": there is no such file");
+  if (!fs::exists(path, error)) fail_missing("--data ", path, ": there is no such file");
 }
 
 // It came to its end with the same plan, and its model is there.

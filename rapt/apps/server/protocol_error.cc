@@ -71,7 +71,7 @@ ApiError api_error(const std::exception_ptr& thrown, bool of_request) {
   } catch (const ApiError& error) {
     return error;
   } catch (const Error& error) {
-    if (of_request || error.kind() == Error::Kind::usage) return {400, "invalid_value", error.what()};
+    if (of_request || error.is_usage()) return {400, "invalid_value", error.what()};
   } catch (const std::bad_alloc&) {
     return {503, "out_of_memory", "There is not enough memory for this request now; try again later.", "", 5};
   } catch (...) {}

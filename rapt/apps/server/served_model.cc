@@ -33,6 +33,12 @@ std::string fingerprint_of(const std::string& program, const Device& device, con
     if (&kernels_for(isa) == &device.kernels) mix_text(hash, isa);
   std::vector<fs::path> files;
   std::error_code ignored;
+  if (path.empty()) {  // a model in memory
+    for (const Weight& w : options.weights->model->weights)
+      mix_text(hash,
+               {reinterpret_cast<const char*>(w.data.get()), std::min(w.bytes(), std::size_t{1} << 16)});
+    return "rapt-" + hash_text(hash);
+  }
   if (fs::is_directory(path, ignored)) {
     for (const auto& entry : fs::directory_iterator(path, ignored))
       if (entry.is_regular_file(ignored)) files.push_back(entry.path());
@@ -68,7 +74,7 @@ std::string name_of_file(const std::string& path) {
 std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& options,
                                          const std::string& program,
                                          const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
-  const std::string path = find_model(options.path);
+  const std::string path = options.weights && options.path.empty() ? "" : find_model(options.path);
   std::shared_ptr<const Checkpoint> weights = options.weights;
   if (!weights) {
     LoadOptions load;
@@ -82,7 +88,7 @@ std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& opt
   const Recipe& r = m->recipe();
   if (r.embed.patches) fail(path, " reads pictures; the server has no way to send it one yet");
   tokenizer_of(m->checkpoint);
-  m->name = options.name.empty() ? name_of_file(path) : options.name;
+  m->name = !options.name.empty() ? options.name : path.empty() ? "model" : name_of_file(path);
   m->template_source = options.chat_template.empty() ? m->checkpoint.chat_template : options.chat_template;
   if (!m->template_source.empty())
     m->chat.emplace(m->template_source,

@@ -17,7 +17,8 @@ namespace rapt::server {
 
 struct ModelOptions {
   std::string path, name;  // name: what clients call it; "": the file's
-  std::shared_ptr<const Checkpoint> weights;  // of the same file, where it is served under another name, too
+  // Of the same file, where it is open already; of a model in memory, whose path is "".
+  std::shared_ptr<const Checkpoint> weights;
   DType cache = DType::f16;
   Dim context = 0;  // 0: the model's
   std::size_t budget = 0;  // bytes of its pool

@@ -58,7 +58,10 @@ function set(patch) {
     }
   }
   if (!changed.length) return;
-  history.replaceState(null, '', '#' + hashOfState());
+  try {
+    history.replaceState(null, '', '#' + hashOfState());
+  } catch {  // a page in a frame of a notebook has no address of its own
+  }
   for (const one of listeners) if (one.keys.some((key) => changed.includes(key))) one.fn();
 }
 

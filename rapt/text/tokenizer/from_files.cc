@@ -291,7 +291,7 @@ std::shared_ptr<const Tokenizer> tokenizer_from_folder(const std::string& name) 
 }
 
 std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& path) {
-  if (!fs::exists(path)) fail(path, ": no such file or folder");
+  if (!fs::exists(path)) fail_missing(path, ": no such file or folder");
   if (fs::is_directory(path)) {
     auto found = tokenizer_from_folder(path);
     if (!found)
