@@ -617,6 +617,40 @@ TEST(Attention, ChangedRowsByValue) {
       }
 }
 
+// Like every edit (run/taps.h): what comes back through a changed row is what would come back without it.
+TEST(Attention, TheGradientPassesAsIfNoRowWereChanged) {
+  Device device({.threads = 1});
+  const auto pass = [&](bool edited, std::vector<double>& z) {
+    rapt::Run run(device);
+    Gradients gradients(device.real);
+    Tape tape(gradients);
+    Taps taps;
+    if (edited)
+      taps.edit_rows(
+          site::attn_weights, [](const Tapped& t) { return t.head == 1; },
+          [](const Tapped& t) { t.value.set(0, 0); });
+    run.tape = &tape;
+    run.taps = &taps;
+    const Tensor in[] = {run.upload({20, 2, 8}, normals(320, 1)), run.upload({20, 2, 8}, normals(320, 2)),
+                         run.upload({20, 2, 8}, normals(320, 3))};
+    const Tensor out = attention(run, sizes(2, 2, 8, 8), {.q = in[0], .k = in[1], .v = in[2]},
+                                 plan_rows(causal(), sequences({20})));
+    z = values_of(out);
+    const Tensor dout = run.upload({20, 2, 8}, normals(320, 4));
+    std::memcpy(run.grad(out), dout.data, dout.as<float>().size_bytes());
+    tape.play_back(run);
+    std::vector<double> all;
+    for (const Tensor& t : in) {
+      const auto* g = static_cast<const float*>(run.grad(t));
+      all.insert(all.end(), g, g + t.elements());
+    }
+    return all;
+  };
+  std::vector<double> plain, changed;
+  EXPECT_EQ(pass(false, plain), pass(true, changed));
+  EXPECT_NE(plain, changed);
+}
+
 TEST(Attention, ARowThatSeesNothingIsZeroAndPassesNoGradient) {
   for (const std::string& isa : available_isas())
     for (Normal normal : {Normal::softmax, Normal::sigmoid}) {
