@@ -176,7 +176,7 @@ def test_pictures_by_array():
         m.embed([planes.astype(np.float64)])
     with pytest.raises(rapt.UsageError, match="uint8"):
         m.embed([planes[:, ::-1]])
-    with pytest.raises(rapt.NotFound):
+    with pytest.raises(rapt.UsageError, match="prepared"):
         m.embed("no-such-picture.png")
 
 

@@ -155,9 +155,12 @@ class Ask {
   nb::object finish(nb::object on_token) {
     Event event;
     try {
-      while (wait(event))
-        if (!on_token.is_none() && on_token(*nb::cast<nb::tuple>(token_of(event))).is(nb::handle(Py_False)))
-          engine_->stop_sample(*asked_, event.sample);
+      while (wait(event)) {
+        if (on_token.is_none()) continue;
+        const nb::object result = nb::steal(PyObject_CallObject(on_token.ptr(), token_of(event).ptr()));
+        if (!result.is_valid()) throw nb::python_error();
+        if (result.is(nb::handle(Py_False))) engine_->stop_sample(*asked_, event.sample);
+      }
     } catch (...) {
       close();
       throw;

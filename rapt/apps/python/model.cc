@@ -247,8 +247,13 @@ std::vector<std::vector<float>> each_picture(const ModelPtr& m, std::span<const 
   return without_gil(progress, [&] {
     // Numbers as the model wants them need none.
     ImageProcess process;
-    if (std::ranges::any_of(all, [](const PictureGiven& p) { return !std::holds_alternative<Planes>(p); }))
+    if (std::ranges::any_of(all, [](const PictureGiven& p) { return !std::holds_alternative<Planes>(p); })) {
+      if (m->checkpoint->path.empty() && m->checkpoint->preprocessor.empty())
+        fail_usage(verb,
+                   ": this model, which is in memory alone, does not say how pictures are prepared; give "
+                   "it arrays of f32 that are");
       process = image_process_of(*m->checkpoint, verb);
+    }
     std::vector<std::vector<float>> out;
     for (std::size_t first = 0; first < all.size(); first += kSide) {
       std::vector<PreparedImage> images;
