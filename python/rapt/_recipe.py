@@ -46,7 +46,7 @@ class Recipe(Mapping):
     >>> r["width"], r["decoder.layers"], r["decoder.kinds.L.parts[0].self.kv_heads"]
     (256, 6, 2)
     >>> r.parameters
-    4724992
+    4787456
     >>> gated = r.replace(**{"decoder.kinds.L.parts[0].self.gate": [{"at": "sdpa"}]})
     >>> for path, before, after in r.diff(gated): print(path)
     decoder.kinds.L.parts[0].self.gate[0]
