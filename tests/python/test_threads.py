@@ -57,8 +57,8 @@ def test_streams_of_threads(model):
 def test_all_kinds_of_calls_at_once(model):
     calls = [lambda: model.generate(LONG, max_tokens=8, seed=1).ids,
              lambda: [float(x) for x in model.score(LONG).logprobs[1:]],
-             lambda: [float(x) for x in model.embed("a cat")],
-             lambda: [float(x) for x in model.logits("To be", last_only=True)],
+             lambda: memoryview(model.embed("a cat")).tolist(),
+             lambda: memoryview(model.logits("To be", last_only=True)).tolist(),
              lambda: [a.ids for a in model.batch(["a", "b"], max_tokens=5, seed=1)],
              lambda: model.tokenizer.encode(LONG)]
     alone = [c() for c in calls]
