@@ -157,11 +157,12 @@ def test_toys_of_every_kind(in_toys, cli):
 
 
 def test_a_classifier(in_toys, toys, cli):
-    m = rapt.load(toys.made / "language" / "model")
-    assert m.classes == ["german", "english"] or set(m.classes) == {"german", "english"}
+    path = toys.made / "language" / "model"
+    m = rapt.load(path)
+    assert set(m.classes) == {"german", "english"}
     got = m.classify(["ein Hund", "a dog"])
     said = [json.loads(line) for line in
-            cli("classify", toys.made / "language" / "model", "ein Hund", "a dog", "--json", "-q").splitlines()]
+            cli("classify", path, "ein Hund", "a dog", "--json", "-q").splitlines()]
     for p, row in zip(got, said):
         assert list(p.values()) == sorted(p.values(), reverse=True) and sum(p.values()) == pytest.approx(1)
         assert next(iter(p)) in json.dumps(row)
@@ -209,7 +210,8 @@ def test_saved_models_compute_the_same(model, tmp_path):
     with pytest.raises(rapt.UnknownName, match="q8_0"):
         model.quantize("q8_00", tmp_path / "x.gguf")
 
-    made = rapt.Model("llama3", seed=3, width=64, layers=2, heads=2, kv_heads=1, ffn=96, vocab=100, context=64)
+    made = rapt.Model("llama3", seed=3, width=64, layers=2, heads=2, kv_heads=1, ffn=96, vocab=100,
+                      context=64)
     made.save(tmp_path / "made")
     opened = rapt.load(tmp_path / "made")
     assert raw(opened.logits([1, 2, 3])) == raw(made.logits([1, 2, 3]))
@@ -280,7 +282,8 @@ def test_nothing_is_written_to_the_descriptors(tmp_path):
     code = """
 import os, rapt
 m = rapt.load("default")
-m.generate("a", max_tokens=3, temperature=0); m.score("a b c"); m.embed(["a"]); m.perplexity("a b c " * 30, window=16)
+m.generate("a", max_tokens=3, temperature=0); m.score("a b c"); m.embed(["a"])
+m.perplexity("a b c " * 30, window=16)
 m.save(sys.argv[1] + "/x.gguf"); rapt.check("default"); rapt.Tokenizer.train(["abc abd"], kind="characters")
 with rapt.serve(m) as s: pass
 try: rapt.load("nothing at all")
@@ -311,7 +314,8 @@ def test_serve(model):
             request = urllib.request.Request(server.url + path, data, {"Content-Type": "application/json"})
             return json.loads(urllib.request.urlopen(request, timeout=60).read())
         assert {m["id"] for m in ask("/v1/models")["data"]} == {"small", "gated"}
-        said = ask("/v1/completions", {"model": "small", "prompt": "ROMEO:", "max_tokens": 8, "temperature": 0})
+        said = ask("/v1/completions", {"model": "small", "prompt": "ROMEO:", "max_tokens": 8,
+                                       "temperature": 0})
         expected = rapt.load("default", cache="f16").generate("ROMEO:", max_tokens=8, temperature=0)
         assert said["choices"][0]["text"] == str(expected)
         assert said["usage"]["completion_tokens"] == expected.openai()["usage"]["completion_tokens"]

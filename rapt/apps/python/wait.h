@@ -26,8 +26,8 @@ namespace rapt::python {
 bool on_main_thread();
 
 // While the interpreter ends, its other threads must not come back to it: it would end them in the middle of
-// C++. Whoever is without the GIL holds one of these; when it goes, and the interpreter ends, the thread stays
-// where it is, for ever, unless it is the main one.
+// C++. Whoever is without the GIL holds one of these; when it goes, and the interpreter ends, the thread
+// stays where it is, for ever, unless it is the main one.
 class OutOfPython {
  public:
   explicit OutOfPython(bool main);
