@@ -153,6 +153,7 @@ class Ask {
   // To its end; on_token(text, id, sample, choice) for each, unless it is None. A result that is False ends
   // its sample.
   nb::object finish(nb::object on_token) {
+    const CallsPython here(on_main_thread());
     Event event;
     try {
       while (wait(event)) {
