@@ -374,7 +374,10 @@ TEST_F(CliTranslate, ClassesOfLines) {
       letters_json(),
       R"({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>", "pad_token": "<pad>"})"};
   write_model_folder(model,
-                     {.tokenizer = &files, .eos = 1, .pad = 0, .class_names = {"red", "green", "blue"}},
+                     {.tokenizer = std::make_shared<TokenizerFiles>(files),
+                      .eos = 1,
+                      .pad = 0,
+                      .class_names = {"red", "green", "blue"}},
                      path("classes"), false);
   const std::vector<std::string> green = {"a dog", "two cats", "the sun is far too long a line", "x"},
                                  blue = {"no", "yes, yes", "why?"};

@@ -235,7 +235,9 @@ TEST(ModelFolder, ConfigSaysWhatTheLibraryReads) {
   Model m(small("gpt2"));
   randomise(m, 3);
   TokenizerFiles tokenizer{.tokenizer_json = "", .tokenizer_config_json = "{}\n"};
-  write_model_folder(m, {.tokenizer = &tokenizer, .bos = 0, .eos = 2, .pad = 1}, temp / "gpt2", false);
+  write_model_folder(m,
+                     {.tokenizer = std::make_shared<TokenizerFiles>(tokenizer), .bos = 0, .eos = 2, .pad = 1},
+                     temp / "gpt2", false);
   const Json config = json_of(temp / "gpt2/config.json");
   EXPECT_EQ(config.find("architectures")->array()[0].string(), "GPT2LMHeadModel");
   EXPECT_EQ(config.find("model_type")->string(), "gpt2");

@@ -721,6 +721,109 @@ TEST(Train, TheResultMayBeTheMeanOfTheLastStates) {
     ASSERT_NEAR(w.get(e / w.cols, e % w.cols), sum[static_cast<std::size_t>(e)], 1e-7);
 }
 
+// A finished run is judged as what it is: with its averages, which stand in the model for good.
+TEST(Train, AFinishedRunIsJudgedByItsAverages) {
+  Device device({.threads = 1});
+  Model model(small(), device.real);
+  init(model, 1);
+  const Chain data;
+  TrainOptions o = options(30);
+  o.optimizer.ema = 0.9;
+  const TempFolder folder;
+  Store store(folder.path());
+  Trainer trainer(device, model, data, o);
+  EXPECT_TRUE(train(trainer, o, store, {}, kNever));
+  const std::vector<std::byte> raw = weights_of(model);
+  const Judgement before = trainer.judge();  // looks at the averages, and puts the weights back
+  EXPECT_EQ(weights_of(model), raw);
+  trainer.finish(store);
+  const std::vector<std::byte> averages = weights_of(model);
+  EXPECT_NE(averages, raw);
+  EXPECT_EQ(trainer.judge().loss, before.loss);
+  trainer.finish(store);  // once more changes nothing
+  EXPECT_EQ(weights_of(model), averages);
+}
+
+// The run in a loop of one's own: the same states, events and bits, and what is done between two steps.
+TEST(Train, StepByStepIsTheWholeRun) {
+  struct Seen {
+    std::vector<std::string> events;
+    std::vector<std::byte> weights;
+  };
+  const auto run = [&](bool by_step) {
+    const TempFolder folder;
+    Device device({.threads = 2});
+    Model model(small("gpt-char", {"dropout=0.1"}), device.real);
+    init(model, 1);
+    const Chain data;
+    TrainOptions o = options(20);
+    o.save_every = 6, o.eval_every = 8;
+    Trainer trainer(device, model, data, o);
+    Store store(folder.path());
+    Seen seen;
+    TrainEvents events;
+    events.step = [&](const StepReport& r) { seen.events.push_back(concat("step ", r.step, " ", r.loss)); };
+    events.saved = [&](const Stored& s) { seen.events.push_back(concat("saved ", s.step)); };
+    events.judged = [&](Dim step, const Judgement& j) {
+      seen.events.push_back(concat("judged ", step, " ", j.loss));
+    };
+    if (by_step) {
+      TrainLoop loop(trainer, o, store, events);
+      while (!loop.done()) {
+        const Dim before = trainer.steps();
+        EXPECT_EQ(loop.step().step, before + 1);
+        trainer.judge(1);
+      }
+      EXPECT_TRUE(loop.end());
+      EXPECT_TRUE(loop.end());  // once more does nothing
+    } else {
+      EXPECT_TRUE(train(trainer, o, store, events, kNever));
+    }
+    seen.weights = weights_of(model);
+    return seen;
+  };
+  const Seen whole = run(false), steps = run(true);
+  EXPECT_EQ(whole.events, steps.events);
+  EXPECT_EQ(whole.weights, steps.weights);
+}
+
+// Gradients of a batch and a step with them are what a step does.
+TEST(Train, AStepByHandIsAStep) {
+  for (const OptimizerOptions::Kind kind : {OptimizerOptions::Kind::adamw, OptimizerOptions::Kind::muon}) {
+    Device device({.threads = 2});
+    const Chain data;
+    TrainOptions o = options(10);
+    o.optimizer.kind = kind;
+    o.smoothing = 0.1;
+    const Recipe recipe = small("gpt-char", {"dropout=0.2"});
+    Model a(recipe, device.real), b(recipe, device.real);
+    init(a, 1), init(b, 1);
+    Trainer whole(device, a, data, o), by_hand(device, b, data, o);
+    Gradients gradients(device.real);
+    for (std::uint64_t n = 0; n < 6; ++n) {
+      const StepReport r = whole.step();
+      const std::vector<std::byte> before = weights_of(b);
+      const double loss =
+          batch_gradients(device, b, data.batch(n), gradients, o.smoothing, RandomState{o.seed, n});
+      EXPECT_EQ(weights_of(b), before);
+      const std::uint64_t changes = b.changes;
+      const StepReport mine = by_hand.apply(gradients);
+      EXPECT_NE(b.changes, changes);
+      EXPECT_EQ(loss, r.loss);
+      EXPECT_EQ(mine.norm, r.norm);
+      EXPECT_EQ(mine.rate, r.rate);
+      EXPECT_EQ(mine.step, r.step);
+    }
+    EXPECT_EQ(weights_of(a), weights_of(b));
+    // What is not finite is refused, and nothing changes.
+    *reinterpret_cast<float*>(gradients.of(b.weights.front())) = std::numeric_limits<float>::quiet_NaN();
+    const std::vector<std::byte> before = weights_of(b);
+    EXPECT_THAT(test::error_of([&] { by_hand.apply(gradients); }), HasSubstr("norm"));
+    EXPECT_EQ(weights_of(b), before);
+    EXPECT_EQ(by_hand.steps(), 6);
+  }
+}
+
 TEST(Train, RefusesDataThatDoesNotFitTheRecipe) {
   Device device({.threads = 1});
   const auto with = [&](const Recipe& r, Objective objective) {

@@ -152,6 +152,13 @@ class Cache(Mapping):
         got = [self._arrays[ours] for ours in found]
         return got if "*" in name else got[0]
 
+    def __contains__(self, name):
+        try:
+            self[name]
+        except UsageError:  # of something else, or of nothing
+            return False
+        return True
+
     def __iter__(self):
         return iter(self._ours)
 

@@ -6,10 +6,10 @@
 #include "rapt/base/text.h"
 #include "rapt/load/quant_mix.h"
 #include "rapt/recipe/recipe_set.h"
-#include "rapt/tensor/pack.h"
 #include "rapt/text/prompt.h"
 #include "rapt/use/conversation.h"
 #include "rapt/use/read_texts.h"
+#include "rapt/use/weights.h"
 
 namespace rapt::api {
 
@@ -94,23 +94,8 @@ std::vector<std::string> Model::weights() const {
 }
 
 Tensor Model::weight(const std::string& name) const {
-  const auto& all = state_->net().weights;
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Weight& w) { return w.name == name; });
-  if (found == all.end()) fail_name("there is no weight '", name, "'; ", name_hint(name, weights()));
-  Tensor out{.name = name, .shape = {found->rows, found->cols}, .values = {}};
-  out.values.resize(static_cast<std::size_t>(found->size()));
-  for (Dim r = 0; r < found->rows; ++r) {
-    const std::span<float> row =
-        std::span(out.values)
-            .subspan(static_cast<std::size_t>(r * found->cols), static_cast<std::size_t>(found->cols));
-    if (is_block(found->format)) {
-      unpack_row(*found, r, row);
-    } else {
-      for (Dim c = 0; c < found->cols; ++c)
-        row[static_cast<std::size_t>(c)] = static_cast<float>(found->get(r, c));
-    }
-  }
-  return out;
+  const Weight& w = find_weight(state_->net(), name);
+  return {.name = name, .shape = {w.rows, w.cols}, .values = weight_numbers(w)};
 }
 
 // ------------------------------------------------------------------------------------------------ tokens

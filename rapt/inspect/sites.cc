@@ -122,7 +122,7 @@ const Entry kEnd[] = {
   {"final_normalized", Owner::stack, site::resid_out, "TC", "ln_final.hook_normalized", no_last_norm,
    Kind::normalized, kNone, kComputedBeside},
   {"final_norm", Owner::stack, site::final_norm, "TC", "ln_final.hook_out", no_final_norm},
-  {"lm_head", Owner::stack, site::unembed, "RU", "unembed.hook_out", no_head},
+  {"lm_head", Owner::stack, site::unembed, "RU", "unembed.hook_out hook_unembed", no_head},
   {"logits", Owner::stack, site::logits, "RU", "", no_head},
 };
 // clang-format on
@@ -366,6 +366,22 @@ Wanted by_norm_hook(const Layer& layer, std::string_view hook) {
   return {};
 }
 
+// What TransformerLens's Bridge calls the inputs and outputs of the matrices of a layer, where nothing stands
+// between them and those of the part.
+struct BridgeName {
+  const char *theirs, *ours;
+  bool (*there)(const Part&);
+};
+bool plain_attention(const Part& p) { return p.attention() && !p.attention()->latent; }
+bool no_gate_behind(const Part& p) { return p.attention() && !p.attention()->gate_at(GateRecipe::At::out); }
+bool plain_ffn(const Part& p) { return p.ffn(); }
+bool gated_ffn(const Part& p) { return p.ffn() && p.ffn()->recipe.kind == FfnRecipe::Kind::glu; }
+const BridgeName kBridge[] = {
+    {"attn.q.hook_in", "attn.hook_in", plain_attention}, {"attn.k.hook_in", "attn.hook_in", plain_attention},
+    {"attn.v.hook_in", "attn.hook_in", plain_attention}, {"attn.o.hook_out", "attn.hook_out", no_gate_behind},
+    {"mlp.in.hook_in", "mlp.hook_in", plain_ffn},        {"mlp.gate.hook_in", "mlp.hook_in", gated_ffn},
+};
+
 bool has_sum_norm(const Layer& layer) {
   return std::any_of(layer.parts.begin(), layer.parts.end(),
                      [](const Part& p) { return p.norm_sum.has_value(); });
@@ -387,6 +403,9 @@ Wanted by_hook(const Layer* layer, std::string_view hook) {
   if (layer && name == "mlp.in.hook_out")
     for (const Part& p : layer->parts)
       if (p.ffn() && p.ffn()->recipe.kind == FfnRecipe::Kind::mlp) name = "mlp.hook_pre";
+  for (const BridgeName& b : kBridge)
+    if (layer && name == b.theirs && std::any_of(layer->parts.begin(), layer->parts.end(), b.there))
+      name = b.ours;
   for (const Refused& r : kRefused)
     if (name == r.hook) return {nullptr, r.why};
   for (const Entry& e : entries()) {
@@ -675,6 +694,8 @@ std::vector<std::vector<std::string>> other_names(const Model& model, std::span<
     for (int part = 1; inside && part <= 9; ++part)
       for (const char* hook : {".hook_in", ".hook_scale", ".hook_normalized", ".hook_out"})
         names.push_back(concat(block, "ln", part, hook));
+    for (const BridgeName& b : kBridge)
+      if (inside) names.push_back(concat(block, b.theirs));
     for (const Alias& a : kAliases)
       names.push_back(concat(stack, a.theirs, !inside ? "" : a.brackets ? "[L]" : "-L"));
     for (const std::string& name : names) {

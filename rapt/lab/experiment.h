@@ -49,12 +49,19 @@ struct LabResult {
   Document document;  // tables and at least one figure
 };
 
+// Question and claim of an experiment that is none of the list: a program's own, which hands its results to
+// lab_document.
+struct OwnWords {
+  Text question, claim;
+};
+
 // Its question ("Does a bias on the keys do anything?") and claim (the story as it is told) are sentences of
 // the dictionary: lab.NAME.question, lab.NAME.claim.
 struct Experiment {
   const char* name;  // "key-bias"
   double minutes;  // on two cores, about
   LabResult (*run)(const Lab& lab);
+  const OwnWords* words = nullptr;
 };
 
 std::span<const Experiment> experiments();  // in the order of the report

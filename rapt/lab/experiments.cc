@@ -84,7 +84,11 @@ const Experiment& find_experiment(std::string_view name) {
   fail_name("there is no experiment '", name, "'; ", name_hint(name, names));
 }
 
-Text question_of(const Experiment& e) { return say(concat("lab.", e.name, ".question")); }
-Text claim_of(const Experiment& e) { return say(concat("lab.", e.name, ".claim")); }
+Text question_of(const Experiment& e) {
+  return e.words ? e.words->question : say(concat("lab.", e.name, ".question"));
+}
+Text claim_of(const Experiment& e) {
+  return e.words ? e.words->claim : say(concat("lab.", e.name, ".claim"));
+}
 
 }  // namespace rapt

@@ -5,6 +5,7 @@
 // what describes them. open_checkpoint() opens both.
 #pragma once
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,7 +17,7 @@
 namespace rapt {
 
 struct FolderExtras {
-  const TokenizerFiles* tokenizer = nullptr;
+  std::shared_ptr<const TokenizerFiles> tokenizer = nullptr;
   std::int32_t bos = -1, eos = -1, pad = -1, decoder_start = -1;
   std::vector<std::string> class_names;
   std::string preprocessor = {};  // preprocessor_config.json of a model that reads pictures

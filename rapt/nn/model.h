@@ -2,6 +2,7 @@
 // A model: recipe and weights. forward() is the only forward pass: training gives the run a tape, inference
 // a cache, inspection taps.
 #pragma once
+#include <atomic>
 #include <deque>
 #include <map>
 #include <optional>
@@ -37,6 +38,9 @@ struct Model {
   const Recipe recipe;  // resolved
   const DType real;
   std::deque<Weight> weights;
+  // Counted up by who changes weights of a model that others may run: keys that were computed with the
+  // earlier ones and kept are not used any more (Engine).
+  std::atomic<std::uint64_t> changes{0};
   std::map<int, double> starts;  // by index: weights that start from one number (init)
 
   // Views into `weights`.

@@ -129,6 +129,17 @@ Json with_value(const Json& json, std::string_view path, const Json& value, std:
   return out;
 }
 
+// A key of one word: a short name, or a field of the recipe itself.
+void check_word(const Recipe& r, const std::string& key, const std::string& text) {
+  std::vector<std::string> names = {"preset"};
+  for (const auto& [name, change] : kShort) names.emplace_back(name);
+  const Json all = parse_json(recipe_json(r, true));
+  for (const Json::Member& m : all.object()) names.emplace_back(m.key);
+  if (std::find(names.begin(), names.end(), key) != names.end()) return;
+  names.erase(names.begin());
+  fail("--set ", text, ": ", key, ": unknown key; ", name_hint(key, names));
+}
+
 }  // namespace
 
 Setting parse_setting(const std::string& text) {
@@ -154,6 +165,7 @@ Recipe with_settings(const Recipe& recipe, std::span<const std::string> settings
       it->second(r, s);
       continue;
     }
+    if (s.key.find_first_of(".[") == std::string::npos) check_word(r, s.key, text);
     const Json json = with_value(parse_json(recipe_json(r)), s.key, s.value, s.key);
     r = parse_recipe(json.dump(), concat("--set ", text));
   }

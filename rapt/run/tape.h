@@ -26,6 +26,7 @@ class Gradients {
   const std::byte* find(const Weight& weight) const;
   double get(const Weight& weight, Dim row, Dim col) const;
   void zero();  // forget all, keep the memory
+  DType real() const { return real_; }
 
  private:
   struct Slot {

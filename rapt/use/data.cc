@@ -142,7 +142,8 @@ std::string text_file(const std::string& path, const DataOptions& options) {
 
 std::string checked_text(std::string text, const std::string& path, const DataOptions& options) {
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
-  const bool bytes = options.tokenizer.empty() && options.vocab.kind == VocabKind::bytes;
+  const bool named = !options.tokenizer.empty() || options.own_tokenizer,
+             bytes = !named && options.vocab.kind == VocabKind::bytes;
   if (!bytes && !valid_utf8(text)) {
     const std::string what =
         foreign_format(std::as_bytes(std::span(text.data(), std::min<std::size_t>(text.size(), 512))));
@@ -212,8 +213,8 @@ std::vector<std::int32_t> encode_long(const Tokenizer& tokenizer, std::string_vi
 
 void choose_tokenizer(Corpus& corpus, const DataOptions& o, std::span<const std::string_view> texts,
                       std::span<const std::string_view> held_out) {
-  if (!o.tokenizer.empty()) {
-    corpus.tokenizer = open_tokenizer(o.tokenizer);
+  if (!o.tokenizer.empty() || o.own_tokenizer) {
+    corpus.tokenizer = o.tokenizer.empty() ? o.own_tokenizer : open_tokenizer(o.tokenizer);
     if (!corpus.tokenizer) fail(o.tokenizer, ": has no tokenizer");
     corpus.files = tokenizer_files(*corpus.tokenizer);
   } else {

@@ -76,6 +76,7 @@ struct DataOptions {
   // without `unk` are taken from the held-out part too, which could not be read otherwise.
   VocabOptions vocab;
   std::string tokenizer;  // a folder or a GGUF file
+  std::shared_ptr<const Tokenizer> own_tokenizer = {};  // … or one that is there
   std::uint64_t seed = 0;
   Dim batch = 12, length = 256;  // sequences of a batch and their longest length
   // > 0: translation, classification: about so many target tokens, similar lengths together

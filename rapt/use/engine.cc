@@ -129,6 +129,7 @@ void Engine::State::prepare(Job& job) {
       job.sampling.bias.emplace_back(id, -std::numeric_limits<float>::infinity());
   job.shares = options.prefixes && !translates() && !r.whole && !r.one_piece && r.prompt_logprobs < 0 &&
                (!r.taps || !r.taps->edits_anything() || !r.edits.empty());
+  job.key.add(model.changes.load(std::memory_order_relaxed));
   job.key.add(static_cast<std::uint64_t>(pool.format()));
   job.key.add(static_cast<std::uint64_t>(r.stream.keep));
   job.key.add(static_cast<std::uint64_t>(r.stream.window));

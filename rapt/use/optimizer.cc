@@ -118,6 +118,7 @@ void Optimizer::step(Device& device, const Gradients& gradients, double norm, do
   if (device.real != model_.real)
     fail("optimizer: the model's weights are ", name_of(model_.real), ", the device computes in ",
          name_of(device.real));
+  ++model_.changes;
   const double scale = options.clip > 0 ? std::min(1.0, options.clip / (norm + 1e-6)) : 1;
   Parts plain;
   std::int64_t work = 0;
@@ -197,6 +198,7 @@ void Optimizer::swap_ema() {
   if (!has_ema()) fail("optimizer: no moving average of the weights is kept; set ema above 0");
   for (std::size_t i = 0; i < state_.size(); ++i)
     if (state_[i].average.data) std::swap(state_[i].average.data, model_.weights[i].data);
+  ++model_.changes;
   swapped_ = !swapped_;
 }
 

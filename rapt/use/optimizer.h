@@ -53,6 +53,7 @@ class Optimizer {
   // The averaged weights in the place of the present ones, and back: call it twice. The average begins
   // with the weights after the first step.
   void swap_ema();
+  bool averaged() const { return swapped_; }  // they stand there
   bool has_ema() const { return options.ema > 0; }
 
   OptimizerOptions options;

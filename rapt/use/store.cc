@@ -297,6 +297,8 @@ std::shared_ptr<void> Store::hold() {
        " is locked); let that run end, or give this one a folder of its own");
 }
 
+void Store::release() { lock_.reset(); }
+
 void Store::claim() {
   lock_ = hold();
   clean();

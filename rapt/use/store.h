@@ -45,6 +45,7 @@ class Store {
   // the lock is held during each save only: two runs in one folder would not damage each other's states,
   // but mix them.
   void claim();
+  void release();  // … or of this call
   // Commits before it returns; where it throws, all that was saved before is untouched, and a later save
   // may succeed. Older states that could not be removed are no failure: the next save tries again.
   // Refused: a step below a valid one that stands.

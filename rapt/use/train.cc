@@ -120,6 +120,14 @@ TrainBatch first_rows(const TrainBatch& b, Dim rows) {
   return out;
 }
 
+Loss loss_of(Run& run, const Model& model, const TrainBatch& b, double smoothing) {
+  const Batch batch{.tokens = b.tokens, .sequences = b.sequences, .pictures = b.pictures};
+  const Batch source{.tokens = b.source, .sequences = b.source_sequences};
+  const bool both = model.encoder && model.decoder;
+  const Tensor logits = forward(run, model, batch, both ? &source : nullptr);
+  return cross_entropy(run, logits, b.targets, smoothing);
+}
+
 // A recipe without the words about it, which may have been written better while a run waited.
 Json without_note(const Json& recipe) {
   Json out = Json::Object{};
@@ -129,6 +137,22 @@ Json without_note(const Json& recipe) {
 }
 
 }  // namespace
+
+double batch_gradients(Device& device, const Model& model, const TrainBatch& batch, Gradients& gradients,
+                       double smoothing, const std::optional<RandomState>& random) {
+  gradients.zero();
+  if (batch.counted == 0) return 0;
+  Tape tape(gradients);
+  Run run(device);
+  run.tape = &tape;
+  run.training = random.has_value();
+  if (random) run.random = *random;
+  const Loss loss = loss_of(run, model, batch, smoothing);
+  const double mean = loss.mean.at(0);
+  if (std::isfinite(mean)) backward(run, loss.mean);
+  else tape.clear();
+  return mean;
+}
 
 TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real) {
   TrainMemory m;
@@ -197,11 +221,7 @@ struct Trainer::State {
   }
 
   Loss pass(Run& with, const TrainBatch& b) {
-    const Batch batch{.tokens = b.tokens, .sequences = b.sequences, .pictures = b.pictures};
-    const Batch source{.tokens = b.source, .sequences = b.source_sequences};
-    const bool both = model.encoder && model.decoder;
-    const Tensor logits = forward(with, model, batch, both ? &source : nullptr);
-    return cross_entropy(with, logits, b.targets, with.training ? options.smoothing : 0);
+    return loss_of(with, model, b, with.training ? options.smoothing : 0);
   }
 };
 
@@ -382,17 +402,40 @@ StepReport Trainer::step() {
   return report;
 }
 
+StepReport Trainer::apply(const Gradients& gradients) {
+  State& s = *state_;
+  const auto started = std::chrono::steady_clock::now();
+  StepReport report{.step = s.step, .batch = s.cursor};
+  report.norm = s.optimizer.norm(s.device, gradients);
+  const double factor = s.options.schedule.at(s.step) * (s.slow > 0 ? 0.5 : 1);
+  report.rate = factor * s.options.optimizer.rate;
+  s.optimizer.step(s.device, gradients, report.norm, factor);
+  if (s.slow > 0) --s.slow;
+  ++s.attempts;
+  report.step = ++s.step;
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  return report;
+}
+
+std::uint64_t Trainer::next_batch() const { return state_->cursor; }
+const TrainOptions& Trainer::options() const { return state_->options; }
+Optimizer& Trainer::optimizer() { return state_->optimizer; }
+
 Judgement Trainer::judge(Dim batches) {
   State& s = *state_;
   const Dim there = s.data.held_out(), n = batches > 0 ? std::min(batches, there) : there;
-  struct Averages {  // stand in the model meanwhile
+  struct Averages {  // stand in the model meanwhile, and nobody else looks at it
     Optimizer& optimizer;
-    explicit Averages(Optimizer& o) : optimizer(o) { swap(); }
-    ~Averages() { swap(); }
-    void swap() {
-      if (optimizer.has_ema()) optimizer.swap_ema();
+    std::optional<Lease> lease;  // none where there are no averages, or the run is finished: they stand there
+    explicit Averages(Optimizer& o, Device& device) : optimizer(o) {
+      if (!o.has_ema() || o.averaged()) return;
+      lease.emplace(device.team());
+      optimizer.swap_ema();
     }
-  } const averages(s.optimizer);
+    ~Averages() {
+      if (lease) optimizer.swap_ema();
+    }
+  } const averages(s.optimizer, s.device);
   Run run(s.device);
   Judgement out;
   Evaluation sofar;
@@ -497,8 +540,10 @@ std::vector<std::string> Trainer::restore(const Store& store, const Stored& stor
              ", now it is ", m.value.dump(0), "; use the same options to go on, or another --out");
   const std::vector<std::byte> model = store.file(stored, kModelFile),
                                optimizer = store.file(stored, kOptimizerFile);
+  const Lease lease(s.device.team());  // others may run the model
   const SafetensorsFile weights = SafetensorsFile::parse(model, where + "/" + kModelFile);
   for (Weight& w : s.model.weights) read_weight(weights.tensors, w.name, w, where + "/" + kModelFile);
+  ++s.model.changes;
   const SafetensorsFile moments = SafetensorsFile::parse(optimizer, where + "/" + kOptimizerFile);
   s.optimizer.each_state([&](const std::string& name, Weight& w) {
     read_weight(moments.tensors, name, w, where + "/" + kOptimizerFile);
@@ -531,7 +576,8 @@ Dim Trainer::rewind(const Store& store, const Stored& stored) {
 
 void Trainer::finish(const Store& store) {
   State& s = *state_;
-  if (s.optimizer.has_ema()) s.optimizer.swap_ema();
+  const Lease lease(s.device.team());  // others may run the model
+  if (s.optimizer.has_ema() && !s.optimizer.averaged()) s.optimizer.swap_ema();
   const std::vector<Stored> states = store.all();
   const Dim n = std::min<Dim>(s.options.average, static_cast<Dim>(states.size()));
   if (n < 2) return;
@@ -547,6 +593,7 @@ void Trainer::finish(const Store& store) {
       for (Dim e = 0; e < w.size(); ++e) sum[static_cast<std::size_t>(e)] += w.get(e / w.cols, e % w.cols);
     }
   }
+  ++s.model.changes;
   for (Weight& w : s.model.weights)
     for (Dim e = 0; e < w.size(); ++e)
       w.set(e / w.cols, e % w.cols,
@@ -554,68 +601,93 @@ void Trainer::finish(const Store& store) {
 }
 
 // ------------------------------------------------------------------------------------------------ a run
-bool train(Trainer& trainer, const TrainOptions& o, Store& store, const TrainEvents& events,
-           const std::atomic<int>& stop) {
-  const auto say = [&](const std::string& text) {
-    if (events.say) events.say(text);
-  };
-  const auto save = [&] {
-    std::vector<StoredFile> files = trainer.files();
-    if (events.extra_files)
-      for (StoredFile& f : events.extra_files()) files.push_back(std::move(f));
-    const Stored stored = store.save(trainer.steps(), files, trainer.state());
-    if (events.saved) events.saved(stored);
-    return stored;
-  };
-  const auto minutes = [&] {
-    if (events.clock) return events.clock();
-    return std::chrono::duration<double, std::ratio<60>>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-  };
-  Dim saved = -1;
-  if (const std::optional<Stored> last = store.latest(say)) {
-    for (const std::string& note : trainer.restore(store, *last)) say(note);
-    saved = last->step;
+TrainLoop::TrainLoop(Trainer& trainer, const TrainOptions& options, Store& store, TrainEvents events)
+    : trainer_(trainer), options_(options), store_(store), events_(std::move(events)) {
+  if (const std::optional<Stored> last = store_.latest([&](const std::string& text) { say(text); })) {
+    for (const std::string& note : trainer_.restore(store_, *last)) say(note);
+    saved_ = last->step;
     say(concat("goes on from ", last->folder, " (step ", last->step, ")"));
   } else {
-    save();  // so that there is always something to go back to
-    saved = 0;
+    save_state();  // so that there is always something to go back to
+    saved_ = 0;
   }
-  double saved_at = minutes();
-  Dim judged = -1;
-  const auto judge = [&] {
-    if (judged == trainer.steps()) return;
-    judged = trainer.steps();
-    if (events.judged) events.judged(judged, trainer.judge(o.eval_batches));
-  };
-  while (trainer.steps() < o.steps && stop.load(std::memory_order_relaxed) == 0) {
-    const StepReport r = trainer.step();
-    if (events.step) events.step(r);
-    if (r.fate != StepReport::Fate::done) {
-      say(concat("step ", r.step + 1, " skipped (batch ", r.batch, "): ", r.why));
-      if (r.fate == StepReport::Fate::rewound) {
-        const std::optional<Stored> back = store.latest(say);
-        if (!back)
-          fail("train: ", o.guard.skips, " of ", o.guard.within,
-               " steps were skipped and there is no saved state to go back to");
-        const Dim rewinds = trainer.rewind(store, *back);
-        if (rewinds > o.guard.rewinds)
-          fail("train: went back ", o.guard.rewinds, " times and steps still fail (last: ", r.why,
-               "); lower optimizer.rate, raise schedule.warmup, or look at the data from batch ", r.batch);
-        say(concat("goes back to step ", back->step, ", past batch ", r.batch, ", ", o.guard.slow,
-                   " steps at half the rate (", rewinds, " of ", o.guard.rewinds, ")"));
-      }
-      continue;
-    }
-    if (o.eval_every > 0 && r.step % o.eval_every == 0) judge();
-    const bool by_steps = o.save_every > 0 && r.step % o.save_every == 0;
-    const bool by_time = o.save_minutes > 0 && o.average == 0 && minutes() - saved_at >= o.save_minutes;
-    if (by_steps || by_time) save(), saved = r.step, saved_at = minutes();
+  saved_at_ = minutes();
+}
+
+void TrainLoop::say(const std::string& text) const {
+  if (events_.say) events_.say(text);
+}
+
+double TrainLoop::minutes() const {
+  if (events_.clock) return events_.clock();
+  return std::chrono::duration<double, std::ratio<60>>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void TrainLoop::save_state() {
+  std::vector<StoredFile> files = trainer_.files();
+  if (events_.extra_files)
+    for (StoredFile& f : events_.extra_files()) files.push_back(std::move(f));
+  const Stored stored = store_.save(trainer_.steps(), files, trainer_.state());
+  if (events_.saved) events_.saved(stored);
+}
+
+void TrainLoop::save() {
+  if (saved_ == trainer_.steps()) return;
+  save_state();
+  saved_ = trainer_.steps(), saved_at_ = minutes();
+}
+
+void TrainLoop::judge() {
+  if (judged_ == trainer_.steps()) return;
+  judged_ = trainer_.steps();
+  if (events_.judged) events_.judged(judged_, trainer_.judge(options_.eval_batches));
+}
+
+void TrainLoop::go_back(const StepReport& r) {
+  const std::optional<Stored> back = store_.latest([&](const std::string& text) { say(text); });
+  if (!back)
+    fail("train: ", options_.guard.skips, " of ", options_.guard.within,
+         " steps were skipped and there is no saved state to go back to");
+  const Dim rewinds = trainer_.rewind(store_, *back);
+  if (rewinds > options_.guard.rewinds)
+    fail("train: went back ", options_.guard.rewinds, " times and steps still fail (last: ", r.why,
+         "); lower optimizer.rate, raise schedule.warmup, or look at the data from batch ", r.batch);
+  say(concat("goes back to step ", back->step, ", past batch ", r.batch, ", ", options_.guard.slow,
+             " steps at half the rate (", rewinds, " of ", options_.guard.rewinds, ")"));
+}
+
+StepReport TrainLoop::step() {
+  const StepReport r = trainer_.step();
+  if (events_.step) events_.step(r);
+  if (r.fate != StepReport::Fate::done) {
+    say(concat("step ", r.step + 1, " skipped (batch ", r.batch, "): ", r.why));
+    if (r.fate == StepReport::Fate::rewound) go_back(r);
+    return r;
   }
-  if (saved != trainer.steps()) save();
-  if (trainer.steps() < o.steps) return false;
+  const TrainOptions& o = options_;
+  if (o.eval_every > 0 && r.step % o.eval_every == 0) judge();
+  const bool by_steps = o.save_every > 0 && r.step % o.save_every == 0;
+  const bool by_time = o.save_minutes > 0 && o.average == 0 && minutes() - saved_at_ >= o.save_minutes;
+  if (by_steps || by_time) {
+    save_state();
+    saved_ = r.step, saved_at_ = minutes();
+  }
+  return r;
+}
+
+bool TrainLoop::end() {
+  save();
+  if (!done()) return false;
   judge();
   return true;
+}
+
+bool train(Trainer& trainer, const TrainOptions& o, Store& store, const TrainEvents& events,
+           const std::atomic<int>& stop) {
+  TrainLoop loop(trainer, o, store, events);
+  while (!loop.done() && stop.load(std::memory_order_relaxed) == 0) loop.step();
+  return loop.end();
 }
 
 }  // namespace rapt

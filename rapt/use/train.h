@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,12 @@ struct Judgement {                      // held-out part
   Dim counted = 0;
 };
 
+// Loss over a batch and the gradients of all weights, which are forgotten before: for steps by hand. The
+// weights stay as they are. With `random` as in training: dropout, drawn from it and the names of the
+// sequences; running statistics of a batch norm move.
+double batch_gradients(Device& device, const Model& model, const TrainBatch& batch, Gradients& gradients,
+                       double smoothing = 0, const std::optional<RandomState>& random = {});
+
 // Memory of a training whatever its batches are, in bytes: numbers of `real` for weights, gradients, moments
 // and averages, and the copy of weights and moments that saving makes.
 struct TrainMemory {
@@ -86,6 +93,8 @@ class Trainer {
   StepReport step();                         // one step, guarded; never throws for a bad loss
   Judgement judge(Dim batches = 0);          // with the averaged weights where there are any
   Dim steps() const;
+  std::uint64_t next_batch() const;  // number of the first one that the next step reads
+  const TrainOptions& options() const;
   // Scratch memory of a step over the first batch, in bytes: passes over at most `rows` of its rows, and a
   // line through them.
   double step_bytes(Dim rows = 48, std::size_t piece = std::size_t{128} << 20);
@@ -102,6 +111,12 @@ class Trainer {
   // Weights and optimizer of a saved state, but the data goes on behind what was read, at half the rate
   // for a while. Returns how often.
   Dim rewind(const Store& store, const Stored& stored);
+
+  // A step whose gradients somebody else made (batch_gradients): clipped, at the rate that the schedule has
+  // now. It counts as one of the run; the data stays where it is. Fails, and changes nothing, where they are
+  // not finite.
+  StepReport apply(const Gradients& gradients);
+  Optimizer& optimizer();
 
   // At the end of a run: the moving average, or the mean of the last saved states, takes the place of the
   // weights where the options say so.
@@ -122,8 +137,36 @@ struct TrainEvents {  // all may be absent
   std::function<std::vector<StoredFile>()> extra_files;
 };
 
-// The whole run: resumes from the newest valid state of `store`, steps, judges, saves, rewinds. `stop`: set
-// from a signal handler; the step is finished, the state saved, and the run returns false.
+// The run step by step, for programs with a loop of their own, between whose steps they may do what they
+// like. The trainer, its options and the store must outlive it.
+class TrainLoop {
+ public:
+  // Resumes from the newest valid state of `store`, or saves the beginning.
+  TrainLoop(Trainer& trainer, const TrainOptions& options, Store& store, TrainEvents events);
+  bool done() const { return trainer_.steps() >= options_.steps; }
+  // One step, and what is due after it: a look at the held-out part, a state saved, or back to the last one.
+  StepReport step();
+  void save();  // where something happened since the last state
+  // Saves; of a run that came to its end, judges where nobody did, and returns true.
+  bool end();
+
+ private:
+  void say(const std::string& text) const;
+  double minutes() const;
+  void save_state();
+  void judge();
+  void go_back(const StepReport& report);
+
+  Trainer& trainer_;
+  const TrainOptions& options_;
+  Store& store_;
+  const TrainEvents events_;
+  Dim saved_ = 0, judged_ = -1;  // steps of the last state, and of the last look
+  double saved_at_ = 0;
+};
+
+// The whole run: resumes, steps, judges, saves, rewinds. `stop`: set from a signal handler; the step is
+// finished, the state saved, and the run returns false.
 bool train(Trainer& trainer, const TrainOptions& options, Store& store, const TrainEvents& events,
            const std::atomic<int>& stop);
 

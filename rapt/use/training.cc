@@ -15,6 +15,7 @@
 #include "rapt/use/generate.h"
 #include "rapt/use/picture_files.h"
 #include "rapt/use/train_options.h"
+#include "rapt/use/weights.h"
 
 namespace rapt {
 namespace {
@@ -74,6 +75,10 @@ Json named(E value) {
 
 // What training begins from; of a model only the headers are read.
 Recipe plan_recipe(const TrainingPlan& plan) {
+  if (plan.start) {
+    refuse_settings(plan);
+    return plan.start->model->recipe;
+  }
   if (plan.own) return with_settings(*plan.own, plan.settings);
   const std::string path = find_model_unless_recipe(plan.recipe);
   if (path.empty()) return with_settings(find_recipe(plan.recipe), plan.settings);
@@ -84,6 +89,7 @@ Recipe plan_recipe(const TrainingPlan& plan) {
 // What the recipe decides about the data where the plan leaves it open.
 void fill_data(TrainingPlan& plan, const Recipe& recipe) {
   DataOptions& d = plan.data;
+  if (plan.own_data) plan.objective = plan.own_data->objective;
   d.objective = plan.objective.value_or(objective_of(recipe, d.path));
   d.encoder_decoder = recipe.encoder && recipe.decoder;
   if (data::is_task(d.path) && d.encoder_decoder) d.objective = Objective::translation;
@@ -97,11 +103,17 @@ void fill_data(TrainingPlan& plan, const Recipe& recipe) {
 
 Json plan_json(TrainingPlan plan) {
   fill_data(plan, plan_recipe(plan));
-  check_data(plan.data);
+  if (!plan.own_data) check_data(plan.data);
   check_optimizer(plan.options.optimizer);
   const DataOptions& d = plan.data;
   Json::Array settings;
   for (const std::string& s : plan.settings) settings.emplace_back(valid_text(s));
+  if (plan.own_data)
+    return Json::Object{{"recipe", valid_text(plan.recipe)},
+                        {"settings", std::move(settings)},
+                        {"data", Json::Object{{"data", valid_text(plan.own_data->about())},
+                                              {"objective", named(d.objective)}}},
+                        {"options", train_options_json(plan.options)}};
   return Json::Object{{"recipe", valid_text(plan.recipe)},
                       {"settings", std::move(settings)},
                       {"data", Json::Object{{"data", valid_text(d.path)},
@@ -125,7 +137,7 @@ Json plan_json(TrainingPlan plan) {
 TrainingRun::TrainingRun(Device& device, TrainingPlan plan, const Say& note) : plan_(std::move(plan)) {
   Recipe recipe = open_start(device);
   fit_data(device, recipe, note);
-  data = open_data(plan_.data);
+  data = plan_.own_data ? plan_.own_data : open_data(plan_.data);
   plan_.data.progress = {};
   make_model(device, std::move(recipe));
   trainer = std::make_unique<Trainer>(device, *checkpoint->model, *data, plan_.options);
@@ -138,6 +150,13 @@ void TrainingRun::check_memory(const Device& device, const Recipe& recipe) const
 
 // What training begins from: a recipe, or a model with its weights and tokenizer.
 Recipe TrainingRun::open_start(Device& device) {
+  if (plan_.start) {
+    Recipe recipe = plan_recipe(plan_);
+    check_memory(device, recipe);
+    *checkpoint = copy_checkpoint(*plan_.start, device.real);
+    if (plan_.data.tokenizer.empty()) plan_.data.own_tokenizer = checkpoint->tokenizer;
+    return recipe;
+  }
   const std::string path = plan_.own ? "" : find_model_unless_recipe(plan_.recipe);
   if (path.empty()) return plan_recipe(plan_);
   refuse_settings(plan_);
@@ -199,8 +218,14 @@ void TrainingRun::make_model(const Device& device, Recipe recipe) {
     checkpoint->model = std::make_unique<Model>(resolve(recipe), device.real);
     init(*checkpoint->model, plan_.options.seed);
   }
-  checkpoint->tokenizer = data->tokenizer;
-  checkpoint->decoder_start = data->start;
+  // A program's own data may know ids only; then a model's tokenizer stays.
+  if (plan_.own_data && !data->tokenizer && checkpoint->tokenizer) {
+    tokenizer_files_ = std::make_shared<TokenizerFiles>(tokenizer_files(*checkpoint->tokenizer));
+  } else {
+    checkpoint->tokenizer = data->tokenizer;
+    checkpoint->decoder_start = data->start;
+    if (data->tokenizer_files) tokenizer_files_ = {data, &*data->tokenizer_files};
+  }
   if (data->stop >= 0) checkpoint->stops = {data->stop};
 }
 
@@ -221,6 +246,10 @@ Dim TrainingRun::open_folder(const std::string& folder, bool anew, const Say& sa
     fail(folder,
          ": none of the saved states is whole (see above); give another --out, or --force to begin anew");
   return before ? before->step : -1;
+}
+
+void TrainingRun::leave_folder() {
+  if (store_) store_->release();
 }
 
 void TrainingRun::open_memory() {
@@ -251,19 +280,20 @@ std::string TrainingRun::sample(Device& device, const std::string& prompt, Dim s
 
 FolderExtras TrainingRun::extras() const {
   FolderExtras extras;
-  extras.tokenizer = data->tokenizer_files ? &*data->tokenizer_files : nullptr;
-  extras.decoder_start = data->start;
+  const Tokenizer* tokenizer = checkpoint->tokenizer.get();
+  extras.tokenizer = tokenizer_files_;
+  extras.decoder_start = checkpoint->decoder_start;
   extras.class_names = data->class_names;
-  if (data->tokenizer)
-    extras.bos = data->tokenizer->bos, extras.eos = data->tokenizer->eos, extras.pad = data->tokenizer->pad;
+  if (tokenizer) extras.bos = tokenizer->bos, extras.eos = tokenizer->eos, extras.pad = tokenizer->pad;
   if (data->stop >= 0) extras.eos = data->stop;
   if (data->pad >= 0) extras.pad = data->pad;
   if (plan_.data.pictures) extras.preprocessor = process_json(plan_.data.pictures->process);
   return extras;
 }
 
-bool TrainingRun::run(TrainEvents events, const std::atomic<int>& stop) {
-  events.extra_files = [&] {  // with them a saved state is a model folder
+// With these files a saved state is a model folder.
+void TrainingRun::with_description(TrainEvents& events) const {
+  events.extra_files = [this] {
     FolderExtras own = extras();
     own.own = true;
     std::vector<StoredFile> files;
@@ -271,7 +301,16 @@ bool TrainingRun::run(TrainEvents events, const std::atomic<int>& stop) {
       files.push_back({file, std::move(bytes)});
     return files;
   };
+}
+
+bool TrainingRun::run(TrainEvents events, const std::atomic<int>& stop) {
+  with_description(events);
   return train(*trainer, plan_.options, *store_, events, stop);
+}
+
+std::unique_ptr<TrainLoop> TrainingRun::begin(TrainEvents events) {
+  with_description(events);
+  return std::make_unique<TrainLoop>(*trainer, plan_.options, *store_, std::move(events));
 }
 
 TrainingRun::Finished TrainingRun::finish() {

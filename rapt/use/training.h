@@ -18,12 +18,15 @@ struct TrainingPlan {
   // A preset, a recipe's file, or a model to go on from (its weights, its tokenizer).
   std::string recipe;
   std::optional<Recipe> own = {};  // instead: a recipe that is no file; `recipe` is its name then
+  // … or a model in memory, whose weights are copied; `recipe` is its name.
+  std::shared_ptr<const Checkpoint> start = {};
   std::vector<std::string> settings;   // of the recipe: "width=128"
   DataOptions data;                    // objective, batch, length, seed and encoder_decoder are filled in
   std::optional<Objective> objective;  // absent: by the recipe
   // absent: 12, or 32 where texts have an end; 256, or the recipe's context
   std::optional<Dim> batch, length;
   TrainOptions options;
+  std::shared_ptr<const TrainData> own_data = {};  // instead of what `data` names (own_data.h)
 };
 // As values: recipe, settings, data (keys are the flags of `rapt train`; what the recipe decides is filled
 // in), options. Equal ones are the same run. Fails where the recipe, its settings, a number of the data's
@@ -41,10 +44,13 @@ class TrainingRun {
   // the step of the state that the run will go on from, -1 where there is none; fails where there are
   // states and none is whole.
   Dim open_folder(const std::string& folder, bool anew, const Say& say);
+  void leave_folder();  // others may go on with it; nothing is saved any more
   // … or in memory: nothing is written, and states are gone with this object.
   void open_memory();
   // train() on that folder; a saved state is a model folder of its own.
   bool run(TrainEvents events, const std::atomic<int>& stop);
+  // The same step by step: end() of what is returned is the end of a run.
+  std::unique_ptr<TrainLoop> begin(TrainEvents events);
   // After a run that came to its end: averages take the place of the weights where the options say so;
   // judged once more; the model goes to model/ of the folder (in memory: nowhere, `model` is "").
   struct Finished {
@@ -57,7 +63,7 @@ class TrainingRun {
   // source; "" where it writes none. `step` is the seed.
   std::string sample(Device& device, const std::string& prompt, Dim step) const;
 
-  FolderExtras extras() const;  // of the model folder; points into `data`
+  FolderExtras extras() const;  // of the model folder
   const DataOptions& data_options() const { return plan_.data; }
 
   // Weights as they are now, with the tokenizer of the data. Not to be read while a step runs.
@@ -69,9 +75,11 @@ class TrainingRun {
   Recipe open_start(Device& device);
   void fit_data(const Device& device, Recipe& recipe, const Say& note);
   void make_model(const Device& device, Recipe recipe);
+  void with_description(TrainEvents& events) const;
   void check_memory(const Device& device, const Recipe& recipe) const;
 
   TrainingPlan plan_;
+  std::shared_ptr<const TokenizerFiles> tokenizer_files_;  // of the model
   std::unique_ptr<Fs> memory_;
   std::optional<Store> store_;
 };

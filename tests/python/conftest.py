@@ -5,6 +5,7 @@ They run with the installed package (scripts/test-python), or with any `rapt` on
   PYTHONPATH=… python -m pytest tests/python [-k NAME]
 RAPT_PROGRAM names the program to compare with; without it, it is the one inside the package.
 """
+import json
 import os
 import pathlib
 import subprocess
@@ -27,8 +28,13 @@ def program():
 class Command:
     """The command line of the same library: what Python gives is what it gives."""
 
+    @staticmethod
+    def env():
+        """Text is 80 columns wide, whatever the terminal."""
+        return {**os.environ, "COLUMNS": "80"}
+
     def __call__(self, *words, input=None, binary=False):
-        done = subprocess.run([*program(), *map(str, words)], capture_output=True,
+        done = subprocess.run([*program(), *map(str, words)], capture_output=True, env=self.env(),
                               input=input.encode() if input is not None else None,
                               stdin=None if input is not None else subprocess.DEVNULL)
         assert done.returncode == 0, f"rapt {' '.join(map(str, words))}: {done.stderr.decode()[-2000:]}"
@@ -69,11 +75,16 @@ class Toys:
         script.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
         script.chmod(0o755)
         docs_test.make_models(script, self.models, self.made, self.data)
-        # What the pages call SmolLM2 has six layers here, and words.
+        # What the pages call SmolLM2 is the embedded model here, with a chat template.
         import rapt
-        chat = self.models / "SmolLM2-135M-Instruct.Q4_1.gguf"
+        chat, folder = self.models / "SmolLM2-135M-Instruct.Q4_1.gguf", root / "chat"
+        rapt.load("default").save(folder)
+        config = json.loads((folder / "tokenizer_config.json").read_text())
+        config["chat_template"] = ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+                                   "{% if add_generation_prompt %}assistant: {% endif %}")
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
         chat.unlink()
-        chat.symlink_to(pathlib.Path(rapt.__file__).parent / "models" / "default.gguf")
+        rapt.convert(folder, chat)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ import pkgutil
 import pytest
 
 import rapt
+import rapt._lab as _lab
 from conftest import SOURCE
 
 np = pytest.importorskip("numpy")
@@ -109,6 +110,7 @@ def test_page(block, pages, toys, monkeypatch, capsys):
     folder, names = pages(block.page)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("RAPT_MODELS", str(toys.models))
+    monkeypatch.setattr(_lab, "_own", {})  # experiments of a page are no one else's
     text = block.scaled()
     (check if ">>>" in text else execute)(text, block.page, block.line, names)
 
@@ -127,6 +129,7 @@ def test_docstrings(name, toys, tmp_path, monkeypatch):
         (tmp_path / p.name).symlink_to(p)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAPT_MODELS", str(toys.models))
+    monkeypatch.setattr(_lab, "_own", {})
     module = importlib.import_module(name)
     finder, runner, said = doctest.DocTestFinder(), doctest.DocTestRunner(optionflags=FLAGS), []
     names = {**{n: getattr(rapt, n) for n in rapt.__all__}, **vars(module), "rapt": rapt, "np": np}

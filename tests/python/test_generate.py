@@ -24,7 +24,8 @@ def test_greedy_is_the_command_line_s(model, cli):
 
 
 def test_drawn_is_the_command_line_s(model, cli):
-    row = said(cli, "--seed", 7, "-n", 40, "--top-k", 20, "--repeat-penalty", 1.2, "--logprobs", 3)["samples"][0]
+    flags = ("--seed", 7, "-n", 40, "--top-k", 20, "--repeat-penalty", 1.2, "--logprobs", 3)
+    row = said(cli, *flags)["samples"][0]
     a = model.generate(PROMPT, max_tokens=40, seed=7, top_k=20, repeat_penalty=1.2, logprobs=3)
     assert a.ids == row["ids"]
     for p, top, expected in zip(a.logprobs, a.top, row["logprobs"]):
@@ -49,7 +50,8 @@ def test_every_option_is_known(model):
                    repeat_penalty=1.1, repeat_last_n=10, frequency_penalty=0.1, presence_penalty=0.1, seed=1,
                    stop=["zzz"], logit_bias={5: 1.5}, ignore_eos=True, logprobs=True, chunk=64)
     assert len(model.generate(PROMPT, **options).ids) == 4
-    assert len(model.generate(PROMPT, mirostat=2, mirostat_tau=4, mirostat_eta=0.2, max_tokens=4, seed=1)) == 4
+    a = model.generate(PROMPT, mirostat=2, mirostat_tau=4, mirostat_eta=0.2, max_tokens=4, seed=1)
+    assert len(a) == 4
     for wrong in (dict(top_p=2), dict(temperature=-1), dict(max_tokens=1.5), dict(stop=""), dict(samples=0),
                   dict(top_k="many"), dict(seed="x")):
         with pytest.raises(rapt.UsageError):

@@ -29,6 +29,14 @@ def raw(x):
     return bytes(memoryview(x).cast("B")) if not hasattr(x, "tobytes") else x.tobytes()
 
 
+def shape(x):
+    return memoryview(x).shape
+
+
+def numbers(x):
+    return memoryview(x).tolist()
+
+
 def test_what_a_model_says_of_itself(model, cli):
     shown = {row["name"]: row for row in json.loads(cli("list", "--json"))}["default.gguf"]
     assert (model.name, model.family, model.format) == ("default", shown["family"], "gguf")
@@ -52,10 +60,11 @@ def test_unknown_attributes_name_the_nearest(model):
 def test_logits_are_the_command_line_s(model, cli, tmp_path):
     ids = model.tokenizer.encode(TEXT, frame=True)
     cli("logits", "default", "--ids", " ".join(map(str, ids)), "--out", tmp_path / "x.npy", "-q")
-    values, shape = f32(tmp_path / "x.npy")
+    values, sizes = f32(tmp_path / "x.npy")
     x = model.logits(ids)
-    assert tuple(x.shape) == tuple(shape) and raw(x) == values
-    assert raw(model.logits(ids, last_only=True)) == values[-4 * shape[1]:]
+    assert shape(x) == sizes and raw(x) == values
+    last = model.logits(ids, last_only=True)
+    assert shape(last) == sizes[1:] and raw(last) == values[-4 * sizes[1]:]
 
 
 def test_ids_may_come_in_any_form(model):
@@ -102,10 +111,10 @@ def test_perplexity_is_the_command_line_s(model, cli, tmp_path):
 def test_embeddings_are_the_command_line_s(model, cli, tmp_path):
     texts = ["a cat", "a kitten", "To be, or not"]
     cli("embed", "default", *texts, "--out", tmp_path / "e.npy", "-q")
-    values, shape = f32(tmp_path / "e.npy")
+    values, sizes = f32(tmp_path / "e.npy")
     e = model.embed(texts)
-    assert tuple(e.shape) == tuple(shape) and raw(e) == values
-    assert raw(model.embed("a cat")) == values[:4 * shape[1]]
+    assert shape(e) == sizes and raw(e) == values
+    assert raw(model.embed("a cat")) == values[:4 * sizes[1]]
     cli("embed", "default", *texts, "--pool", "mean", "--normalize", "--out", tmp_path / "n.npy", "-q")
     assert raw(model.embed(texts, pool="mean", normalize=True)) == f32(tmp_path / "n.npy")[0]
     with pytest.raises(rapt.UnknownName, match="mean"):
@@ -125,7 +134,7 @@ def test_toys_of_every_kind(in_toys, cli):
         bert.generate("a")
 
     sentences = rapt.load("all-MiniLM-L6-v2")
-    assert tuple(sentences.embed(["a", "b"]).shape) == (2, sentences.width)
+    assert shape(sentences.embed(["a", "b"])) == (2, sentences.width)
 
     both = rapt.load("opus-mt-de-en")
     lines = ["Ein Hund läuft.", "", "Zwei Männer."]
@@ -138,7 +147,7 @@ def test_toys_of_every_kind(in_toys, cli):
     one = both.translate(lines[0], max_tokens=12, beam=4, alignment=True)
     assert one.ids == out[0].ids
     look = one.alignment
-    assert tuple(look.weights.shape) == (len(look.target), len(look.source))
+    assert shape(look.weights) == (len(look.target), len(look.source))
     assert len(both.translate(lines, n_best=2, max_tokens=5)[0].answers) == 2
     # the same words through the engine that all threads share
     greedy = both.translate(lines[0], beams=1, max_tokens=12)
@@ -148,11 +157,12 @@ def test_toys_of_every_kind(in_toys, cli):
 
 
 def test_a_classifier(in_toys, toys, cli):
-    m = rapt.load(toys.made / "language" / "model")
-    assert m.classes == ["german", "english"] or set(m.classes) == {"german", "english"}
+    path = toys.made / "language" / "model"
+    m = rapt.load(path)
+    assert set(m.classes) == {"german", "english"}
     got = m.classify(["ein Hund", "a dog"])
     said = [json.loads(line) for line in
-            cli("classify", toys.made / "language" / "model", "ein Hund", "a dog", "--json", "-q").splitlines()]
+            cli("classify", path, "ein Hund", "a dog", "--json", "-q").splitlines()]
     for p, row in zip(got, said):
         assert list(p.values()) == sorted(p.values(), reverse=True) and sum(p.values()) == pytest.approx(1)
         assert next(iter(p)) in json.dumps(row)
@@ -176,7 +186,7 @@ def test_pictures_by_array():
         m.embed([planes.astype(np.float64)])
     with pytest.raises(rapt.UsageError, match="uint8"):
         m.embed([planes[:, ::-1]])
-    with pytest.raises(rapt.NotFound):
+    with pytest.raises(rapt.UsageError, match="prepared"):
         m.embed("no-such-picture.png")
 
 
@@ -200,7 +210,8 @@ def test_saved_models_compute_the_same(model, tmp_path):
     with pytest.raises(rapt.UnknownName, match="q8_0"):
         model.quantize("q8_00", tmp_path / "x.gguf")
 
-    made = rapt.Model("llama3", seed=3, width=64, layers=2, heads=2, kv_heads=1, ffn=96, vocab=100, context=64)
+    made = rapt.Model("llama3", seed=3, width=64, layers=2, heads=2, kv_heads=1, ffn=96, vocab=100,
+                      context=64)
     made.save(tmp_path / "made")
     opened = rapt.load(tmp_path / "made")
     assert raw(opened.logits([1, 2, 3])) == raw(made.logits([1, 2, 3]))
@@ -228,7 +239,7 @@ def test_exact_weights_devices_and_streaming(model):
     f64 = rapt.load("default", device=rapt.Device(isa="f64", threads=1))
     assert f64.device.isa == "f64" and f64.device.threads == 1
     a, b = exact.logits([1, 2, 3], last_only=True), f64.logits([1, 2, 3], last_only=True)
-    assert max(abs(x - y) for x, y in zip(a.tolist(), b.tolist())) < 1e-3
+    assert max(abs(x - y) for x, y in zip(numbers(a), numbers(b))) < 1e-3
     assert raw(rapt.load("default", threads=1).logits(TEXT)) == raw(model.logits(TEXT))
     endless = rapt.load("default", streaming=(4, 32))
     a = endless.generate("To be", max_tokens=60, temperature=0, ignore_eos=True)
@@ -271,7 +282,8 @@ def test_nothing_is_written_to_the_descriptors(tmp_path):
     code = """
 import os, rapt
 m = rapt.load("default")
-m.generate("a", max_tokens=3, temperature=0); m.score("a b c"); m.embed(["a"]); m.perplexity("a b c " * 30, window=16)
+m.generate("a", max_tokens=3, temperature=0); m.score("a b c"); m.embed(["a"])
+m.perplexity("a b c " * 30, window=16)
 m.save(sys.argv[1] + "/x.gguf"); rapt.check("default"); rapt.Tokenizer.train(["abc abd"], kind="characters")
 with rapt.serve(m) as s: pass
 try: rapt.load("nothing at all")
@@ -302,7 +314,8 @@ def test_serve(model):
             request = urllib.request.Request(server.url + path, data, {"Content-Type": "application/json"})
             return json.loads(urllib.request.urlopen(request, timeout=60).read())
         assert {m["id"] for m in ask("/v1/models")["data"]} == {"small", "gated"}
-        said = ask("/v1/completions", {"model": "small", "prompt": "ROMEO:", "max_tokens": 8, "temperature": 0})
+        said = ask("/v1/completions", {"model": "small", "prompt": "ROMEO:", "max_tokens": 8,
+                                       "temperature": 0})
         expected = rapt.load("default", cache="f16").generate("ROMEO:", max_tokens=8, temperature=0)
         assert said["choices"][0]["text"] == str(expected)
         assert said["usage"]["completion_tokens"] == expected.openai()["usage"]["completion_tokens"]

@@ -16,8 +16,8 @@ LONG = "To be, or not to be, that is the question. "
 
 
 def run(code, *words, **more):
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code), *words], capture_output=True, text=True,
-                          timeout=120, **more)
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code), *words], capture_output=True,
+                          text=True, timeout=120, **more)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -57,8 +57,8 @@ def test_streams_of_threads(model):
 def test_all_kinds_of_calls_at_once(model):
     calls = [lambda: model.generate(LONG, max_tokens=8, seed=1).ids,
              lambda: [float(x) for x in model.score(LONG).logprobs[1:]],
-             lambda: [float(x) for x in model.embed("a cat")],
-             lambda: [float(x) for x in model.logits("To be", last_only=True)],
+             lambda: memoryview(model.embed("a cat")).tolist(),
+             lambda: memoryview(model.logits("To be", last_only=True)).tolist(),
              lambda: [a.ids for a in model.batch(["a", "b"], max_tokens=5, seed=1)],
              lambda: model.tokenizer.encode(LONG)]
     alone = [c() for c in calls]
@@ -146,7 +146,8 @@ def test_ctrl_c_while_another_thread_computes():
         import rapt
         m = rapt.load("default", context=40000, streaming=(4, 500))
         out = []
-        t = threading.Thread(target=lambda: out.append(m.generate("To be", max_tokens=3000, ignore_eos=True, seed=1)))
+        options = dict(max_tokens=3000, ignore_eos=True, seed=1)
+        t = threading.Thread(target=lambda: out.append(m.generate("To be", **options)))
         t.start()
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
@@ -154,7 +155,7 @@ def test_ctrl_c_while_another_thread_computes():
         except KeyboardInterrupt:
             t.join()
             alone = rapt.load("default", context=40000, streaming=(4, 500))
-            print(out[0] == alone.generate("To be", max_tokens=3000, ignore_eos=True, seed=1))
+            print(out[0] == alone.generate("To be", **options))
     """
     assert run(code) == (0, "True\n", "")
 

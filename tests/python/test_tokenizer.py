@@ -8,7 +8,8 @@ import pytest
 
 import rapt
 
-TEXTS = ["Good morrow, cousin.", "naïve café – déjà vu", "鱼和熊掌", "🙂 <|im_end|> x", "", "  two  spaces\n\n"]
+TEXTS = ["Good morrow, cousin.", "naïve café – déjà vu", "鱼和熊掌", "🙂 <|im_end|> x", "",
+         "  two  spaces\n\n"]
 
 
 @pytest.mark.parametrize("text", TEXTS)

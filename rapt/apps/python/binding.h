@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the Python module share: nanobind with its conversions, what each file adds to the module.
+// What the files of the Python module share: nanobind with its conversions, what each adds to the module.
 // Names, defaults and texts for people stand in python/rapt; here are functions with positional arguments.
 #pragma once
 #include <nanobind/nanobind.h>

@@ -153,11 +153,15 @@ class Ask {
   // To its end; on_token(text, id, sample, choice) for each, unless it is None. A result that is False ends
   // its sample.
   nb::object finish(nb::object on_token) {
+    const CallsPython here(on_main_thread());
     Event event;
     try {
-      while (wait(event))
-        if (!on_token.is_none() && on_token(*nb::cast<nb::tuple>(token_of(event))).is(nb::handle(Py_False)))
-          engine_->stop_sample(*asked_, event.sample);
+      while (wait(event)) {
+        if (on_token.is_none()) continue;
+        const nb::object result = nb::steal(PyObject_CallObject(on_token.ptr(), token_of(event).ptr()));
+        if (!result.is_valid()) throw nb::python_error();
+        if (result.is(nb::handle(Py_False))) engine_->stop_sample(*asked_, event.sample);
+      }
     } catch (...) {
       close();
       throw;

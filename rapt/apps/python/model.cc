@@ -94,7 +94,7 @@ Ids prompt(const ModelPtr& m, const std::string& text, bool special) {
   return prompt_ids(*m->checkpoint, text, special);
 }
 
-// --------------------------------------------------------------------------------------------------- one pass
+// -------------------------------------------------------------------------------------------------- one pass
 // [tokens, vocabulary], [vocabulary] where only the last is wanted; hidden states of a model without head.
 nb::object logits(const ModelPtr& m, const Ids& ids, const Ids& source, bool last_only) {
   const Model& model = m->net();
@@ -148,7 +148,7 @@ nb::object measure_perplexity(const ModelPtr& m, const std::string& text, Dim wi
   return nb::make_tuple(p.perplexity, p.error, p.nll, p.chunks, p.tokens);
 }
 
-// ------------------------------------------------------------------------------------------ texts and pictures
+// ---------------------------------------------------------------------------------------- texts and pictures
 // `one`: of a single row, without the first axis.
 nb::object rows_of(std::vector<std::vector<float>>&& rows, bool one = false) {
   if (one) return array_of(std::move(rows.at(0)));
@@ -247,8 +247,13 @@ std::vector<std::vector<float>> each_picture(const ModelPtr& m, std::span<const 
   return without_gil(progress, [&] {
     // Numbers as the model wants them need none.
     ImageProcess process;
-    if (std::ranges::any_of(all, [](const PictureGiven& p) { return !std::holds_alternative<Planes>(p); }))
+    if (std::ranges::any_of(all, [](const PictureGiven& p) { return !std::holds_alternative<Planes>(p); })) {
+      if (m->checkpoint->path.empty() && m->checkpoint->preprocessor.empty())
+        fail_usage(verb,
+                   ": this model, which is in memory alone, does not say how pictures are prepared; give "
+                   "it arrays of f32 that are");
       process = image_process_of(*m->checkpoint, verb);
+    }
     std::vector<std::vector<float>> out;
     for (std::size_t first = 0; first < all.size(); first += kSide) {
       std::vector<PreparedImage> images;

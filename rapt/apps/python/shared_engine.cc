@@ -212,8 +212,8 @@ void SharedEngine::step_elsewhere() {
   });
 }
 
-// The engine's turn to whoever waits. With the lock and the turn, or where nobody has it: one who was woken to
-// take it may have gone instead.
+// The engine's turn to whoever waits. With the lock and the turn, or where nobody has it: one who was woken
+// to take it may have gone instead.
 void SharedEngine::give_turn() {
   taken_ = false;
   free_.ring();

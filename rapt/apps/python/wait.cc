@@ -38,24 +38,35 @@ Idle* idle = new Idle;
   }
 }
 
+std::atomic<bool> ends = false;
+std::atomic<int> outside = 0, staying = 0;  // threads
+thread_local int depth = 0;
+
+[[noreturn]] void stay() {
+  ++staying;
+  while (true) pause();
+}
+
 }  // namespace
 
-namespace {
-std::atomic<bool> ends = false;
-std::atomic<int> outside = 0, staying = 0;
-}  // namespace
+CallsPython::CallsPython(bool main) : counts_(!main && depth == 0) {
+  if (counts_) ++depth, ++outside;
+}
+CallsPython::~CallsPython() {
+  if (counts_) --depth, --outside;
+}
 
 OutOfPython::OutOfPython(bool main) : counts_(!main) {
-  if (counts_) ++outside;
+  if (!counts_) return;
+  if (depth++ == 0) ++outside;
+  if (ends) stay();
 }
 OutOfPython::~OutOfPython() {
   if (!counts_) return;
-  if (ends) {
-    ++staying;
-    while (true) pause();
-  }
-  --outside;
+  if (ends) stay();
+  if (--depth == 0) --outside;
 }
+
 void begin_anew_in_children() {
   pthread_atfork(nullptr, nullptr, [] {
     idle = new Idle;

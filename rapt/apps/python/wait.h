@@ -26,8 +26,8 @@ namespace rapt::python {
 bool on_main_thread();
 
 // While the interpreter ends, its other threads must not come back to it: it would end them in the middle of
-// C++. Whoever is without the GIL holds one of these; when it goes, and the interpreter ends, the thread stays
-// where it is, for ever, unless it is the main one.
+// C++. Whoever is without the GIL holds one of these: when it comes or goes, and the interpreter ends, the
+// thread stays where it is, for ever, unless it is the main one.
 class OutOfPython {
  public:
   explicit OutOfPython(bool main);
@@ -40,6 +40,18 @@ class OutOfPython {
   static void end();  // from now on
   // Without the GIL, on the main thread: waits, though not long, until all are back or stay.
   static void wait_for_all();
+
+ private:
+  const bool counts_;
+};
+
+// For functions that call Python in between: the interpreter's end waits for such a thread, too.
+class CallsPython {
+ public:
+  explicit CallsPython(bool main);
+  ~CallsPython();
+  CallsPython(const CallsPython&) = delete;
+  CallsPython& operator=(const CallsPython&) = delete;
 
  private:
   const bool counts_;
