@@ -31,6 +31,7 @@ _WHERE = {
 _RESULTS = {
     **dict.fromkeys("Alignment Guess Perplexity Translation".split(), "_model"),
     **dict.fromkeys("Cache Gates Lens Massive Norms Point Points Sinks Table".split(), "_inside"),
+    **dict.fromkeys("Attribution Metric Patched Patching".split(), "_attribution"),
     **dict.fromkeys("Gradients HeldOut Judgement Metrics Optimizer StepReport Weights".split(), "_train"),
     **dict.fromkeys("DeviceInfo ModelInfo ModelList".split(), "_files"),
     "At": "_hooks", "Drawing": "_recipe",

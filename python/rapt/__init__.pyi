@@ -354,6 +354,13 @@ class Model:
              last: int | None = None) -> Lens: ...
     def gates(self, text: _Text, *, target: _Text | None = None) -> Gates: ...
     def norms(self, text: _Text, *, target: _Text | None = None, stack: str | None = None) -> Norms: ...
+    def attribution(self, text: _Text, metric: _Metric = "logit", *,
+                    target: _Text | None = None) -> Attribution: ...
+    def patching(self, clean: _Text, corrupted: _Text, metric: _Metric | None = None, *,
+                 what: str | Iterable[str] = ..., progress: _Progress = None) -> Patching: ...
+    def gradients_at(self, text: _Text, names: str | Iterable[str] | Callable[[str], bool],
+                     metric: _Metric = "loss", *, target: _Text | None = None,
+                     limit: float = 1e9) -> tuple[float, Cache]: ...
     def report(self, text: _Text, *, target: _Text | None = None, pixels: int = 0, keys: int = 0,
                lens: bool = True, stack: str | None = None) -> Report: ...
     # A step by hand.
@@ -403,14 +410,14 @@ def serve(model: _Path | Model | Sequence[_Path | Model] | Mapping[str, _Path | 
           allow_host: str | Sequence[str] = (), allow_origin: str | Sequence[str] = (),
           insecure: bool = False, context: int | None = None, cache: _CacheType = "f16",
           parallel: int | None = None, pool: int | None = None, page: bool = True, lab: bool = False,
-          drain: float = 0.0, log: bool | Callable[[dict[str, Any]], object] = False) -> Server: ...
+          log: bool | Callable[[dict[str, Any]], object] = False) -> Server: ...
 
 # --------------------------------------------------------------------------------------------------- recipes
 class Drawing(str):
     def _repr_html_(self) -> str: ...
 
 class Recipe(Mapping[str, Any]):
-    def __init__(self, source: str | os.PathLike[str] | Mapping[str, Any] | Recipe = "custom",
+    def __init__(self, source: str | os.PathLike[str] | Mapping[str, Any] | Recipe,
                  changes: Mapping[str, Any] | None = None, /, **options: Any) -> None: ...
     def __getitem__(self, key: str) -> Any: ...
     def __iter__(self) -> Iterator[str]: ...
@@ -513,6 +520,40 @@ class Norms(_Value):
     heads: Table
     def _repr_html_(self) -> str: ...
 
+class Metric(_Value):
+    kind: str
+    token: int
+    other: int
+    position: int
+    text: str
+
+class Attribution(_Value):
+    metric: Metric
+    logit: float
+    capped: float
+    parts: Table
+    heads: Table
+    rest: float
+    gated: list[str]
+    normed: list[str]
+    def grid(self) -> _Doubles: ...
+    def _repr_html_(self) -> str: ...
+
+class Patched(_Value):
+    what: str
+    layers: list[str]
+    value: _Doubles
+    recovered: _Doubles
+    def _repr_html_(self) -> str: ...
+
+class Patching(_Value):
+    metric: Metric
+    clean: float
+    corrupted: float
+    grids: list[Patched]
+    def __getitem__(self, what: str) -> Patched: ...
+    def _repr_html_(self) -> str: ...
+
 class At:
     name: str
     point: str
@@ -523,6 +564,7 @@ class At:
 _Hook: TypeAlias = Callable[[Any, At], Any]
 _Hooks: TypeAlias = Mapping[str, _Hook] | Sequence[tuple[str, _Hook]]
 _Edit: TypeAlias = str | tuple[str, Any] | dict[str, Any]
+_Metric: TypeAlias = str | tuple[Any, ...]
 
 class Attention:
     ids: list[int]
@@ -620,8 +662,12 @@ class Trainer:
     out: str | None
     data: str
     def __init__(self, recipe: str | os.PathLike[str] | Mapping[str, Any] | Recipe | Model,
-                 data: _Path | Data, out: _Path | None = None, *, device: Device | None = None,
-                 anew: bool = False, progress: _Progress = None, **options: Any) -> None: ...
+                 data: _Path | Data, out: _Path | None = None, *, anew: bool = False,
+                 threads: int | None = None, device: Device | None = None, progress: _Progress = None,
+                 **options: Any) -> None: ...
+    def __enter__(self) -> Trainer: ...
+    def __exit__(self, *error: object) -> None: ...
+    def close(self) -> None: ...
     def __iter__(self) -> Iterator[StepReport]: ...
     def step(self) -> StepReport: ...
     def run(self, on_step: Callable[[StepReport], object] | None = None,

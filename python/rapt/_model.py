@@ -109,7 +109,8 @@ _MADE = object()
 _LATER = {
     "points": "_inside", "run_with_cache": "_inside", "sinks": "_inside", "massive": "_inside",
     "lens": "_inside", "gates": "_inside", "norms": "_inside", "run_with_hooks": "_hooks", "edited": "_hooks",
-    "attention": "_attention", "report": "_report", "gradients": "_train",
+    "attention": "_attention", "attribution": "_attribution", "patching": "_attribution",
+    "gradients_at": "_attribution", "report": "_report", "gradients": "_train",
 }
 
 

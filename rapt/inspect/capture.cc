@@ -201,7 +201,8 @@ std::function<void()> edit_points(Taps& taps, std::span<const Asked> asked,
     const Point& p = asked[i].point;
     if (!p.fixed.empty()) fail_usage("'", asked[i].name, "' cannot be changed: ", p.fixed);
     if (p.kind != Kind::value)
-      fail_usage("'", asked[i].name, "' cannot be changed by a function: it is no tensor of its own");
+      fail_usage("'", asked[i].name, "' cannot be changed by a function: rows of it are formed one by one; ",
+                 "capture it, and put what you make of it in its place by an edit: ", p.name, ":replace");
     if (p.site == site::q && p.attention->rope && p.attention->mask.keep > 0)
       fail_usage("'", asked[i].name, "' is turned to two places in this model, and a function would see both; ",
                  "change q.", p.layer);

@@ -30,8 +30,8 @@ class Command:
 
     @staticmethod
     def env():
-        """Text is 80 columns wide, whatever the terminal."""
-        return {**os.environ, "COLUMNS": "80"}
+        """Text is as wide as in a pipe, whatever the terminal."""
+        return {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
 
     def __call__(self, *words, input=None, binary=False):
         done = subprocess.run([*program(), *map(str, words)], capture_output=True, env=self.env(),

@@ -17,7 +17,7 @@ def test_a_preset_with_changes_is_what_the_command_line_makes(cli, tmp_path):
     assert rapt.Recipe(tmp_path / "r.json") == r
     assert json.loads(cli("show", tmp_path / "r.json", "--json")) == json.loads(r.json())
     assert cli("show", tmp_path / "r.json", "--all") == r.json(all=True)
-    assert cli("show", tmp_path / "r.json") == str(r.show(80)) == repr(r.show(80))
+    assert cli("show", tmp_path / "r.json") == str(r.show()) == repr(r.show())
     assert cli("show", tmp_path / "r.json", "--svg", "-") == r.svg()
     assert cli("show", tmp_path / "r.json", "--latex") == r.latex()
     presets = {row["name"]: row for row in json.loads(cli("show", "--json"))}

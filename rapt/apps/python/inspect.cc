@@ -262,6 +262,7 @@ void add_inspect(nb::module_& m) {
   m.def("edits_of", &edits_of, "model"_a);
   add_inspect_attention(m);
   add_inspect_views(m);
+  add_inspect_attribution(m);
 }
 
 }  // namespace rapt::python

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of the module about looking inside share: inspect.cc (points, tensors, hooks, edits),
 // inspect_attention.cc (one pass whose attention is asked afterwards), inspect_views.cc (the other views, the
-// report).
+// report), inspect_attribution.cc (what a logit is made of, patching, gradients).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,6 +19,7 @@ using Sizes = std::vector<std::int64_t>;
 
 void add_inspect_attention(nb::module_& m);
 void add_inspect_views(nb::module_& m);
+void add_inspect_attribution(nb::module_& m);
 
 // Tokens of the encoder's text where a model has encoder and decoder (`source`), and of what is read
 // otherwise.
