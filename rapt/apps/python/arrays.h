@@ -16,10 +16,11 @@ namespace rapt::python {
 template <class T>
 nb::object array_of(std::shared_ptr<const void> owner, const T* data, std::span<const std::int64_t> shape) {
   auto* held = new std::shared_ptr<const void>(std::move(owner));
-  const nb::capsule capsule(held, [](void* p) noexcept { delete static_cast<std::shared_ptr<const void>*>(p); });
+  const nb::capsule capsule(held,
+                            [](void* p) noexcept { delete static_cast<std::shared_ptr<const void>*>(p); });
   std::vector<std::size_t> sizes(shape.begin(), shape.end());
   return nb::cast(nb::ndarray<nb::array_api, T, nb::device::cpu>(const_cast<T*>(data), sizes.size(),
-                                                                  sizes.data(), capsule));
+                                                                 sizes.data(), capsule));
 }
 template <class T>
 nb::object array_of(std::vector<T>&& values, std::span<const std::int64_t> shape) {

@@ -9,8 +9,8 @@
 
 namespace rapt::python {
 
-// Passes of this thread that a Python function is called from. They hold the device, so that function must not
-// wait for an engine, whose turn may be with a thread that waits for the device.
+// Passes of this thread that a Python function is called from. They hold the device, so that function must
+// not wait for an engine, whose turn may be with a thread that waits for the device.
 inline thread_local int passes_around = 0;
 struct AroundPass {
   AroundPass() { ++passes_around; }
@@ -28,7 +28,7 @@ class Edited {
   }
   Edited(const Edited&) = delete;
   Edited& operator=(const Edited&) = delete;
-  Taps& taps() { return taps_; }                       // for further observers
+  Taps& taps() { return taps_; }  // for further observers
   Taps* edits() { return check_ ? &taps_ : nullptr; }  // for a pass that nobody else watches
   // After the passes: fails where an edit touched nothing.
   void check() const {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Who takes the engine's turn, and how events come to those who asked; forks and the end of the interpreter.
 #include "rapt/apps/python/shared_engine.h"
 
 #include <linux/futex.h>

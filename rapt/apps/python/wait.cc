@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Threads that compute for Python, which waits without its lock and looks at signals.
 #include "rapt/apps/python/wait.h"
 
 #include <pthread.h>
