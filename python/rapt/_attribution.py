@@ -63,7 +63,7 @@ def attribution(model, text, metric="logit", *, target=None):
 
     >>> m = rapt.load("default")
     >>> a = m.attribution("To be, or not to be")
-    >>> round(sum(a.parts["value"]) + a.rest - a.logit, 6) == 0
+    >>> bool(abs(sum(a.parts["value"]) + a.rest - a.logit) < 1e-6)
     True
     """
     ids, source = read_ids(model, text, target)
