@@ -114,8 +114,7 @@ void watch_points(Taps& taps, const Model& model, std::span<const Asked> asked, 
   state->asked.assign(asked.begin(), asked.end());
   state->see = std::move(see);
   state->queries.resize(asked.size()), state->keys.resize(asked.size()), state->rows.resize(asked.size());
-  for (const Asked& a : asked)
-    state->made.push_back({a.name, point_shape(model, a.point, rows, source), {}});
+  for (const Asked& a : asked) state->made.push_back({a.name, point_shape(model, a.point, rows, source), {}});
   // Scores are made when both of what they are made of have come.
   const auto scores = [](State& s, std::size_t i) {
     if (s.queries[i].empty() || s.keys[i].empty()) return;
@@ -204,8 +203,9 @@ std::function<void()> edit_points(Taps& taps, std::span<const Asked> asked,
       fail_usage("'", asked[i].name, "' cannot be changed by a function: rows of it are formed one by one; ",
                  "capture it, and put what you make of it in its place by an edit: ", p.name, ":replace");
     if (p.site == site::q && p.attention->rope && p.attention->mask.keep > 0)
-      fail_usage("'", asked[i].name, "' is turned to two places in this model, and a function would see both; ",
-                 "change q.", p.layer);
+      fail_usage("'", asked[i].name,
+                 "' is turned to two places in this model, and a function would see both; ", "change q.",
+                 p.layer);
     taps.edit(p.site, [state, i](const Tapped& t) {
       if (!is_at(t, state->asked[i].point)) return;
       ++state->times[i];

@@ -51,8 +51,9 @@ using SeeCaptured = std::function<void(std::size_t i, Captured&& value)>;
 void watch_points(Taps& taps, const Model& model, std::span<const Asked> asked, Dim rows, Dim source,
                   SeeCaptured see);
 
-// A function that changes the values of points in place: edit(i, value of asked[i]) as it comes by. Fails where
-// a point cannot be changed. Call what comes back after the pass: it fails where a point did not come by.
+// A function that changes the values of points in place: edit(i, value of asked[i]) as it comes by. Fails
+// where a point cannot be changed. Call what comes back after the pass: it fails where a point did not come
+// by.
 std::function<void()> edit_points(Taps& taps, std::span<const Asked> asked,
                                   std::function<void(std::size_t i, const Tapped& value)> edit);
 

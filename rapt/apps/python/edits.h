@@ -28,7 +28,7 @@ class Edited {
   }
   Edited(const Edited&) = delete;
   Edited& operator=(const Edited&) = delete;
-  Taps& taps() { return taps_; }                       // for further observers
+  Taps& taps() { return taps_; }  // for further observers
   Taps* edits() { return check_ ? &taps_ : nullptr; }  // for a pass that nobody else watches
   // After the passes: fails where an edit touched nothing.
   void check() const {

@@ -81,8 +81,8 @@ nb::tuple capture_points(const ModelPtr& m, const std::vector<std::string>& name
   std::vector<Asked> once;  // two names of one point: one array
   std::vector<std::size_t> which;
   for (const Asked& a : asked) {
-    const auto same = std::find_if(once.begin(), once.end(),
-                                   [&](const Asked& b) { return a.point.name == b.point.name; });
+    const auto same =
+        std::find_if(once.begin(), once.end(), [&](const Asked& b) { return a.point.name == b.point.name; });
     which.push_back(static_cast<std::size_t>(same - once.begin()));
     if (same == once.end()) once.push_back(a);
   }
@@ -194,10 +194,10 @@ nb::object run_hooks(const ModelPtr& m, const TokenIds& ids, const TokenIds& sou
     watch_points(taps, model, see.asked, T, S, [&](std::size_t i, Captured&& value) {
       const auto owner = std::make_shared<const Captured>(std::move(value));
       const Asked& a = see.asked[i];
-      const Dim rows = owner->shape.empty() ? 0 : owner->shape[a.point.kind == PointKind::weights ||
-                                                                      a.point.kind == PointKind::scores
-                                                                  ? 1
-                                                                  : 0];
+      const Dim rows =
+          owner->shape.empty()
+              ? 0
+              : owner->shape[a.point.kind == PointKind::weights || a.point.kind == PointKind::scores ? 1 : 0];
       end_if_ending();
       const nb::gil_scoped_acquire gil;
       call_hook(see.calls[i], array_of_captured(owner, *owner), a, a.point.stack, rows_before(model, a.point),

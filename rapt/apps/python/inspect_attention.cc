@@ -138,8 +138,7 @@ nb::dict record_heads(Record& r, std::int64_t most_rows) {
 // Weights [rows, keys] of one head, or [heads, rows, keys] of all of the layer's.
 nb::object record_rows(Record& r, const std::string& stack, bool cross, int layer, int number, int head,
                        std::vector<Dim> rows, double limit) {
-  const AttentionPlace place{
-      .stack = stack_named(stack), .layer = layer, .cross = cross, .number = number};
+  const AttentionPlace place{.stack = stack_named(stack), .layer = layer, .cross = cross, .number = number};
   const Dim heads = r.record->heads(place), keys = static_cast<Dim>(r.record->key_ids(place).size()),
             n = static_cast<Dim>(rows.size()), shown = head < 0 ? heads : 1;
   if (head >= heads) fail_usage("layer ", layer, " has no head ", head, "; it has ", heads);

@@ -60,7 +60,9 @@ nb::dict inspect_patching(const ModelPtr& m, const TokenIds& clean, const TokenI
   Progress progress(std::move(listener));
   PatchingOptions o{.what = what};
   if (progress.is_on())
-    o.progress = [&](Dim done, Dim all) { progress.set(static_cast<double>(done), static_cast<double>(all)); };
+    o.progress = [&](Dim done, Dim all) {
+      progress.set(static_cast<double>(done), static_cast<double>(all));
+    };
   const Patching p =
       without_gil(progress, [&] { return patching(m->on(), m->net(), of, clean, corrupted, o); });
   nb::list grids;
@@ -84,14 +86,13 @@ nb::tuple inspect_gradients(const ModelPtr& m, const std::vector<std::string>& n
                             const TokenIds& source, const std::string& metric, double limit) {
   const Metric of = metric_of(m, metric);
   const std::vector<Asked> asked = ask_points(m->net(), names);
-  const auto got = std::make_shared<const PointGradients>(without_gil(
-      [&] { return point_gradients(m->on(), m->net(), asked, of, ids, source, limit); }));
+  const auto got = std::make_shared<const PointGradients>(
+      without_gil([&] { return point_gradients(m->on(), m->net(), asked, of, ids, source, limit); }));
   nb::list tensors;
   for (std::size_t i = 0; i < asked.size(); ++i) {
     const Captured& t = got->tensors.tensors[i];
-    tensors.append(nb::make_tuple(
-        t.name, asked[i].point.name,
-        array_of(got, t.values.data(), Sizes(t.shape.begin(), t.shape.end()))));
+    tensors.append(nb::make_tuple(t.name, asked[i].point.name,
+                                  array_of(got, t.values.data(), Sizes(t.shape.begin(), t.shape.end()))));
   }
   return nb::make_tuple(metric_dict(got->metric, m), got->value, std::move(tensors));
 }

@@ -70,7 +70,8 @@ nb::dict inspect_sinks(const ModelPtr& m, const TokenIds& ids, const TokenIds& s
         std::pair{"cosine_others", &HeadSink::cosine_others}})
     table[name] = numbers_of(heads, [&](const HeadSink& h) { return h.*of; });
   out["heads"] = std::move(table);
-  for (const auto& [name, of] : {std::pair{"alpha", &HeadSink::alpha}, std::pair{"share", &HeadSink::share}}) {
+  for (const auto& [name, of] :
+       {std::pair{"alpha", &HeadSink::alpha}, std::pair{"share", &HeadSink::share}}) {
     std::vector<double> all;  // [heads][keys]
     for (const HeadSink& h : heads) all.insert(all.end(), (h.*of).begin(), (h.*of).end());
     out[name] = array_of(std::move(all), Sizes{size_of(heads), size_of(score.sink)});
@@ -122,8 +123,8 @@ nb::dict inspect_lens(const ModelPtr& m, const TokenIds& ids, const TokenIds& so
       nb::list cell;
       for (int k = 0; k < l.top; ++k) {
         const auto at = l.cell(r, t) * static_cast<std::size_t>(l.top) + static_cast<std::size_t>(k);
-        const std::string text = next_token_text(m->checkpoint->tokenizer.get(),
-                                                 std::span(ids).first(before), l.ids[at]);
+        const std::string text =
+            next_token_text(m->checkpoint->tokenizer.get(), std::span(ids).first(before), l.ids[at]);
         cell.append(text_of(text));
       }
       row.append(std::move(cell));
@@ -178,7 +179,8 @@ nb::dict inspect_norms(const ModelPtr& m, const TokenIds& ids, const TokenIds& s
   }
   constexpr const char* kOf[] = {"q", "k", "v"};
   nb::dict table;
-  table["of"] = list_of(all.heads, [&](const HeadNorm& h) { return std::string(kOf[static_cast<int>(h.of)]); });
+  table["of"] =
+      list_of(all.heads, [&](const HeadNorm& h) { return std::string(kOf[static_cast<int>(h.of)]); });
   table["stack"] = list_of(all.heads, [](const HeadNorm& h) { return stack_name(h.stack); });
   table["layer"] = list_of(all.heads, [](const HeadNorm& h) { return h.layer; });
   table["number"] = list_of(all.heads, [](const HeadNorm& h) { return h.number; });
