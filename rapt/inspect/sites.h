@@ -56,8 +56,8 @@ struct PointLine {
   int first = -1, layers = 0;  // the first layer that has it, how many have it
 };
 std::vector<PointLine> list_points(const Model& model);
-// What else finds each of these lines: TransformerLens's names, old ones and those of its Bridge, nnterp's and
-// ggml's, with an L for the layer.
+// What else finds each of these lines: TransformerLens's names, old ones and those of its Bridge, nnterp's
+// and ggml's, with an L for the layer.
 std::vector<std::vector<std::string>> other_names(const Model& model, std::span<const PointLine> lines);
 
 // Sizes of a point for a text of `rows` tokens (`source`: of the encoder's text, in an encoder-decoder).
