@@ -35,6 +35,9 @@ if(older)
   target_link_options(_rapt PRIVATE -Wl,--wrap=hypot
                       -Wl,--wrap=_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE)
 endif()
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND RAPT_LLD)
+  target_link_options(_rapt PRIVATE -Wl,--icf=safe)  # equal functions once: templates have many
+endif()
 # Names of our own alone: another module's copy of the library must not be taken for ours.
 target_link_options(_rapt PRIVATE -Wl,--exclude-libs,ALL)
 

@@ -45,8 +45,7 @@ TEST(Hooks, WhatIsSeenIsWhatACaptureHolds) {
   for (const char* name : kToys) {
     Toy toy(name);
     const std::vector<Asked> asked = ask_points(toy.model(), all_points(toy.model()));
-    const Capture want =
-        capture(toy.device, toy.model(), asked, toy.ids, toy.source, {.result = true});
+    const Capture want = capture(toy.device, toy.model(), asked, toy.ids, toy.source, {.result = true});
     Taps taps;
     std::vector<int> seen(asked.size());
     watch_points(taps, toy.model(), asked, static_cast<Dim>(toy.ids.size()),
@@ -88,9 +87,8 @@ TEST(Hooks, PointsThatCannotBeChangedSayWhy) {
   Toy toy("gpt2");
   const auto refused = [&](const std::string& name) {
     Taps taps;
-    return error_of([&] {
-      edit_points(taps, ask_points(toy.model(), {&name, 1}), [](std::size_t, const Tapped&) {});
-    });
+    return error_of(
+        [&] { edit_points(taps, ask_points(toy.model(), {&name, 1}), [](std::size_t, const Tapped&) {}); });
   };
   EXPECT_NE(refused("attn_normalized.1").find("cannot be changed"), std::string::npos);
   EXPECT_NE(refused("attn_weights.1").find("cannot be changed"), std::string::npos);

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Why a model says what it says: one number that a pass ends in (a metric), its parts, what brings it back,
-its gradients. A metric is written as for `rapt inspect attribution` ("logit", "logit= Paris", "difference= A,
-B", "logprob=id:7@-2", "loss"), or as a tuple: ("difference", " Paris", 12), ("logit", 7, dict(at=-2))."""
+its gradients. A metric is written as for `rapt inspect attribution` ("logit", "logit= Paris",
+"difference= A, B", "logprob=id:7@-2", "loss"), or as a tuple: ("difference", " Paris", 12),
+("logit", 7, dict(at=-2))."""
 from . import _rapt
 from ._arrays import array
 from ._errors import UnknownName
@@ -63,7 +64,7 @@ def attribution(model, text, metric="logit", *, target=None):
 
     >>> m = rapt.load("default")
     >>> a = m.attribution("To be, or not to be")
-    >>> abs(sum(a.parts["value"]) + a.rest - a.logit) < 1e-6
+    >>> bool(abs(sum(a.parts["value"]) + a.rest - a.logit) < 1e-6)
     True
     """
     ids, source = read_ids(model, text, target)

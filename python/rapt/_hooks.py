@@ -89,6 +89,9 @@ def _edit(edit):
     if isinstance(value, (int, float)):
         return f"{text}={value!r}", None
     np = numpy()
+    if not np and isinstance(value, (list, tuple)):
+        from array import array as flat
+        value = flat("f", value)
     if np and not hasattr(value, "__dlpack__"):
         value = np.asarray(value)
     if np and isinstance(value, np.ndarray):

@@ -353,7 +353,8 @@ class Trainer:
         return self._result
 
     def close(self):
-        """Saves, and lets go of the folder, which one training at a time may have. The model stays."""
+        """Saves, and lets go of the folder, which one training at a time may have. The model stays as it
+        is."""
         self._c.close()
         if self._feed:
             self._feed.close()

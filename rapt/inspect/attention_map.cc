@@ -333,8 +333,7 @@ void AttentionRecord::watch(Taps& taps, const std::shared_ptr<Passing>& passing)
     Kept* kept = find(t);
     if (!kept) return;
     add_stats(t, kept->before, kept->sums, learned_keys(*kept->a));
-    if (passing->row_stats)
-      kept->add_row_stats(t, static_cast<Dim>(row_ids(place_of(model_, t)).size()));
+    if (passing->row_stats) kept->add_row_stats(t, static_cast<Dim>(row_ids(place_of(model_, t)).size()));
   });
   taps.see(site::gate(GateRecipe::At::sdpa), [this, find, passing](const Tapped& t) {
     Tapped whose = t;

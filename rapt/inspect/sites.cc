@@ -686,8 +686,9 @@ std::vector<std::vector<std::string>> other_names(const Model& model, std::span<
   for (const PointLine& line : lines) places.emplace(line.example.stack, line.first);
   for (const auto& [which, layer] : places) {
     const bool inside = layer >= 0;
-    const std::string stack = both ? concat(word_for(which), ".") : "",
-                      block = !inside ? stack : both ? concat(stack, "L.") : "blocks.L.";
+    const std::string stack = both ? concat(word_for(which), ".") : "", block = !inside ? stack
+                                                                                : both  ? concat(stack, "L.")
+                                                                                        : "blocks.L.";
     std::vector<std::string> names;
     for (const Entry& e : entries())
       for (std::string_view hook : split(e.hooks)) names.push_back(concat(block, hook));

@@ -10,7 +10,7 @@ np = pytest.importorskip("numpy")
 import golden_toys
 import rapt
 
-CLEAN, CORRUPTED = "To be, or not to be", "To be, or now to be"
+CLEAN, CORRUPTED = "To be, or not to be", "To be, or not to me"
 CASES = golden_toys.cases("attribution.json")
 
 
@@ -95,7 +95,9 @@ def test_all_of_it_is_the_programs(model, cli):
     assert [g.what for g in model.patching(CLEAN, CORRUPTED, what="heads").grids] == ["heads"]
 
     want = told("tensors", "default", CLEAN, "--points", "resid_post.2", "--gradient", "loss")
-    value, cache = model.gradients_at(CLEAN, "resid_post.2")
+    with pytest.raises(rapt.Error, match="float matrices"):
+        model.gradients_at(CLEAN, "resid_post.2")
+    value, cache = rapt.load("default", exact=True).gradients_at(CLEAN, "resid_post.2")  # as the program does
     assert value == want["metric_value"]
     assert abs(cache["resid_post.2"].mean() - want["tensors"][0]["mean"]) < 1e-9
 

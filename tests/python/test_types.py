@@ -16,8 +16,8 @@ if importlib.util.find_spec("mypy") is None or importlib.util.find_spec("numpy")
     pytest.skip("mypy and NumPy are not installed", allow_module_level=True)
 
 # Methods that a Model takes from other files with their first use; what they take is compared below.
-LATER = ("attention attribution edited gates gradients gradients_at lens massive norms patching points report "
-         "run_with_cache run_with_hooks sinks").split()
+LATER = ("attention attribution edited gates gradients gradients_at lens massive norms patching points "
+         "report run_with_cache run_with_hooks sinks").split()
 
 # What the package makes and nobody else: how is its own affair.
 MADE_INSIDE = "At Attention Cache Chat Gradients Lab Optimizer Report Result Server Stream Weights".split()
