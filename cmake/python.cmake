@@ -7,8 +7,8 @@ find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir OUTPUT_VARIABLE nanobind_DIR
                 OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE code ERROR_QUIET)
 if(NOT code EQUAL 0)
-  message(FATAL_ERROR "nanobind 3 is missing for ${Python_EXECUTABLE}: pip install 'nanobind>=3.0', or build with "
-          "`pip install .`, which brings it")
+  message(FATAL_ERROR "nanobind 3 is missing for ${Python_EXECUTABLE}: pip install 'nanobind>=3.0', or build "
+          "with `pip install .`, which brings it")
 endif()
 find_package(nanobind 3.0 CONFIG REQUIRED)
 
@@ -26,8 +26,8 @@ target_compile_definitions(_rapt PRIVATE RAPT_VERSION="${PROJECT_VERSION}")
 set_target_properties(_rapt PROPERTIES CXX_STANDARD 20)
 if(RAPT_BUILT)
   get_filename_component(built ${RAPT_BUILT} ABSOLUTE)
-  target_link_libraries(_rapt PRIVATE ${built}/librapt_program.a ${built}/librapt.a Threads::Threads ZLIB::ZLIB
-                        JPEG::JPEG ${RAPT_TLS_LIBRARIES})
+  target_link_libraries(_rapt PRIVATE ${built}/librapt_program.a ${built}/librapt.a Threads::Threads
+                        ZLIB::ZLIB JPEG::JPEG ${RAPT_TLS_LIBRARIES})
 else()
   target_link_libraries(_rapt PRIVATE rapt_program_archive rapt)
 endif()

@@ -15,11 +15,11 @@ namespace {
 
 using test::error_of;
 
-struct Toy {
+struct HookedToy {
   Device device{{.threads = 1}};
   Checkpoint checkpoint;
   std::vector<std::int32_t> ids, source;
-  explicit Toy(const std::string& name) : checkpoint(test::open_toy(name, device)) {
+  explicit HookedToy(const std::string& name) : checkpoint(test::open_toy(name, device)) {
     for (std::int32_t i = 0; i < 9; ++i) ids.push_back(i * i % 17 + 3);
     if (model().encoder && model().decoder) source = {5, 9, 4, 11};
   }
@@ -29,9 +29,9 @@ struct Toy {
   }
 };
 
-constexpr const char* kToys[] = {"gpt2", "llama3.1", "bert", "t5", "gemma2", "gpt-neox", "qwen3-next"};
+constexpr const char* kHookedToys[] = {"gpt2", "llama3.1", "bert", "t5", "gemma2", "gpt-neox", "qwen3-next"};
 
-std::vector<std::string> all_points(const Model& model) {
+std::vector<std::string> points_of_all_kinds(const Model& model) {
   std::vector<std::string> names;
   for (const PointLine& line : list_points(model)) {
     std::string name = line.name;
@@ -42,9 +42,9 @@ std::vector<std::string> all_points(const Model& model) {
 }
 
 TEST(Hooks, WhatIsSeenIsWhatACaptureHolds) {
-  for (const char* name : kToys) {
-    Toy toy(name);
-    const std::vector<Asked> asked = ask_points(toy.model(), all_points(toy.model()));
+  for (const char* name : kHookedToys) {
+    HookedToy toy(name);
+    const std::vector<Asked> asked = ask_points(toy.model(), points_of_all_kinds(toy.model()));
     const Capture want = capture(toy.device, toy.model(), asked, toy.ids, toy.source, {.result = true});
     Taps taps;
     std::vector<int> seen(asked.size());
@@ -62,8 +62,8 @@ TEST(Hooks, WhatIsSeenIsWhatACaptureHolds) {
 }
 
 TEST(Hooks, AFunctionChangesWhatAnEditChanges) {
-  for (const char* name : kToys) {
-    Toy toy(name);
+  for (const char* name : kHookedToys) {
+    HookedToy toy(name);
     const std::string stack = toy.source.empty() ? "" : "decoder.";
     for (const std::string point : {"resid_post.0", "mlp_out.1"}) {
       const std::vector<std::string> names = {stack + point};
@@ -84,7 +84,7 @@ TEST(Hooks, AFunctionChangesWhatAnEditChanges) {
 }
 
 TEST(Hooks, PointsThatCannotBeChangedSayWhy) {
-  Toy toy("gpt2");
+  HookedToy toy("gpt2");
   const auto refused = [&](const std::string& name) {
     Taps taps;
     return error_of(
@@ -100,8 +100,8 @@ TEST(Hooks, PointsThatCannotBeChangedSayWhy) {
 }
 
 TEST(Hooks, EveryOtherNameFindsItsPoint) {
-  for (const char* name : kToys) {
-    Toy toy(name);
+  for (const char* name : kHookedToys) {
+    HookedToy toy(name);
     const std::vector<PointLine> lines = list_points(toy.model());
     const std::vector<std::vector<std::string>> others = other_names(toy.model(), lines);
     ASSERT_EQ(others.size(), lines.size());
@@ -128,7 +128,7 @@ TEST(Hooks, EveryOtherNameFindsItsPoint) {
 }
 
 TEST(Hooks, ValuesOfEditsAreGivenAsNumbersToo) {
-  Toy toy("llama3.1");
+  HookedToy toy("llama3.1");
   const Dim C = toy.model().recipe.width;
   const auto result = [&](const Edit& e) {
     Taps taps;
