@@ -14,14 +14,14 @@ namespace {
 
 using testing::HasSubstr;
 
-OwnDataOptions plain(Objective objective = Objective::causal) {
+OwnDataOptions own_plain(Objective objective = Objective::causal) {
   OwnDataOptions o{.objective = objective, .vocab = 10, .classes = 3, .identity = "mine", .batch = {}};
   o.batch = [](std::uint64_t) { return OwnBatch{.tokens = {1, 2, 3}, .lengths = {3}}; };
   return o;
 }
 
 TEST(OwnData, TargetsAreTheNextTokensUnlessGiven) {
-  const TrainBatch b = as_train_batch({.tokens = {1, 2, 3, 4, 5}, .lengths = {3, 2}}, plain(), 7, "here");
+  const TrainBatch b = as_train_batch({.tokens = {1, 2, 3, 4, 5}, .lengths = {3, 2}}, own_plain(), 7, "here");
   EXPECT_EQ(b.targets, (std::vector<std::int32_t>{2, 3, -1, 5, -1}));
   EXPECT_EQ(b.counted, 3);
   ASSERT_EQ(b.sequences.size(), 2u);
@@ -29,14 +29,14 @@ TEST(OwnData, TargetsAreTheNextTokensUnlessGiven) {
   EXPECT_EQ(b.sequences[1].count, 2);
   EXPECT_NE(b.sequences[0].id, b.sequences[1].id);
   const TrainBatch own =
-      as_train_batch({.tokens = {1, 2}, .lengths = {2}, .targets = {-1, 9}}, plain(), 7, "here");
+      as_train_batch({.tokens = {1, 2}, .lengths = {2}, .targets = {-1, 9}}, own_plain(), 7, "here");
   EXPECT_EQ(own.targets, (std::vector<std::int32_t>{-1, 9}));
   EXPECT_EQ(own.counted, 1);
 }
 
 TEST(OwnData, RefusesWhatCannotBeMeant) {
   const auto error = [](OwnBatch b, Objective objective = Objective::causal) {
-    return error_of([&] { as_train_batch(std::move(b), plain(objective), 0, "here"); });
+    return error_of([&] { as_train_batch(std::move(b), own_plain(objective), 0, "here"); });
   };
   EXPECT_EQ(error({.tokens = {1}, .lengths = {1}}), "");
   EXPECT_THAT(error({.tokens = {}, .lengths = {}}), HasSubstr("here: has no tokens"));
@@ -60,10 +60,10 @@ TEST(OwnData, RefusesWhatCannotBeMeant) {
       error({.tokens = {1}, .lengths = {1}, .targets = {1}, .source = {1, 2}, .source_lengths = {1, 1}},
             Objective::translation),
       HasSubstr("2 sources for 1"));
-  OwnDataOptions o = plain();
+  OwnDataOptions o = own_plain();
   o.vocab = 0;
   EXPECT_THAT(error_of([&] { own_data(o); }), HasSubstr("vocab"));
-  o = plain();
+  o = own_plain();
   o.identity = "";
   EXPECT_THAT(error_of([&] { own_data(o); }), HasSubstr("identity"));
 }
