@@ -18,7 +18,7 @@ namespace {
 using testing::HasSubstr;
 
 Recipe tiny() {
-  const std::vector<std::string> settings = {"width=40", "layers=2", "heads=2",
+  const std::vector<std::string> settings = {"width=40", "layers=2", "heads=2",    "kv_heads=1",
                                              "ffn=72",   "vocab=50", "context=300"};
   return with_settings(preset("llama3"), settings);
 }
