@@ -81,7 +81,7 @@ def _edit(edit):
     if isinstance(edit, str):
         return edit, None
     if isinstance(edit, dict):
-        return json.dumps(edit), None
+        return json.dumps({key: x.tolist() if hasattr(x, "tolist") else x for key, x in edit.items()}), None
     try:
         text, value = edit
     except (TypeError, ValueError):

@@ -388,9 +388,10 @@ class Model:
         raw = _rapt.ask_score(self._engine(), ids, top).finish(None)
         return score_of(self, ids, raw["prompt"])
 
-    def perplexity(self, text, *, window=512, chunks=None, progress=None):
+    def perplexity(self, text, *, window=None, chunks=None, progress=None):
         """exp of the mean loss over windows of the text, one after the other; in each, its second half counts
-        (llama-perplexity's definition). `chunks`: so many windows at most.
+        (llama-perplexity's definition). `window`: tokens of one, 512 or the context where that is shorter;
+        `chunks`: so many windows at most.
 
         >>> m = rapt.load("default")
         >>> p = m.perplexity("To be, or not to be, that is the question. " * 8, window=32)
@@ -399,7 +400,8 @@ class Model:
         """
         with bar(progress, "perplexity") as told:
             value, error, loss, windows, tokens = _rapt.perplexity(
-                self._state, text, window, -1 if chunks is None else chunks, told if told.named else None)
+                self._state, text, min(512, self.context) if window is None else window,
+                -1 if chunks is None else chunks, told if told.named else None)
         return Perplexity(value=value, error=error, loss=loss, windows=windows, tokens=tokens)
 
     def embed(self, texts, *, pool=None, normalize=None, progress=None):

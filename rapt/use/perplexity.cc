@@ -27,7 +27,7 @@ Perplexity perplexity(Device& device, const Checkpoint& checkpoint, std::span<co
   const Dim there = static_cast<Dim>(ids.size()) / context;
   if (there < 1)
     fail("perplexity: the text has ", ids.size(), " tokens, one window has ", context,
-         "; use a longer text or a smaller --ctx-size");
+         "; use a longer text or a smaller window (--ctx-size)");
   const Dim windows = chunks < 0 ? there : std::min(chunks, there);
   const Dim first = context / 2, counted = context - first - 1;
   const Tokenizer* tokenizer = checkpoint.tokenizer.get();

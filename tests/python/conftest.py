@@ -8,6 +8,7 @@ RAPT_PROGRAM names the program to compare with; without it, it is the one inside
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -17,6 +18,8 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(1, str(SOURCE / "tests"))
 sys.dont_write_bytecode = True
 os.environ.setdefault("RAPT_THREADS", "2")
+# What a script begins in the background ignores Ctrl-C, and so does Python there; tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def program():

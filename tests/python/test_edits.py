@@ -90,6 +90,12 @@ def test_arrays_and_handles_of_handles(model):
         patched.generate("x", max_tokens=2)
 
 
+def test_values_in_a_dict(model):
+    steer = np.linspace(-1, 1, model.width, dtype=np.float32)
+    pair, named = ("resid_post.2@3:add", steer), dict(point="resid_post.2", pos=3, op="add", value=steer)
+    assert (model.edited(pair).logits(TEXT) == model.edited(named).logits(TEXT)).all()
+
+
 def test_what_is_refused(model):
     for edit in ("z.99:zero", "z.1:zreo", "z.1", ("z.1:add=2", np.ones(3)), 3, "attn_normalized.1:zero"):
         with pytest.raises(rapt.UsageError):

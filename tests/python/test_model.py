@@ -104,6 +104,7 @@ def test_perplexity_is_the_command_line_s(model, cli, tmp_path):
     assert (p.value, p.error, p.loss) == (said["perplexity"], said["error"], said["nll"])
     assert (p.windows, p.tokens) == (said["chunks"], said["tokens"]) and float(p) == p.value
     assert model.perplexity(text, window=64, chunks=1).windows == 1
+    assert model.perplexity(text * 3) == model.perplexity(text * 3, window=model.context)
     with pytest.raises(rapt.Error, match="window"):
         model.perplexity("short", window=64)
 
