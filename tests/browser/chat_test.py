@@ -78,7 +78,8 @@ def a_typed_message_streams_in(page, server):
     expect(len(page.text(".message.assistant > .markdown")) > 0, "an answer came")
     about = page.text(".message.assistant .about")
     # The seed is the server's choice: one in some hundred fills the context.
-    expect(re.search(r"^\d[\d,]* tokens? · [\d,.]+ tokens/s( · ended because .*)? · seed \d+$", about), about)
+    expect(re.search(r"^\d[\d,]* tokens? · [\d,.]+ tokens/s( · ended because .*)? · seed \d+$", about),
+           about)
     expect(re.fullmatch(r"[\d,]+ of 8,192 tokens", page.text(".meter-text")), page.text(".meter-text"))
     equal(page.texts(".conversations .open"), ["What is a token?"])
     expect("c=" in page.run("location.hash"), "the address names the conversation")
