@@ -393,6 +393,7 @@ void Engine::State::take_choice(Job& job, std::size_t i) {
     return std::find(ids.begin(), ids.end(), id) != ids.end();
   };
   if ((!o.ignore_eos && ends(stops)) || ends(o.stop_ids)) {
+    s.out.stop_id = id;
     close(job, i, Finish::stop);
     return;
   }

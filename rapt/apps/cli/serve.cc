@@ -24,11 +24,12 @@ namespace {
 // Flags that a configuration file and the environment know too: --ctx-size is RAPT_SERVE_CTX_SIZE and
 // "ctx-size".
 constexpr const char* kValues[] = {
-    "host",     "port",         "unix",       "key-file",      "allow-host",  "allow-origin",
-    "ctx-size", "pool",         "cache-type", "chat-template", "parallel",    "itl-target",
-    "queue",    "queue-tokens", "queue-wait", "timeout",       "first-token", "drain",
-    "tls-cert", "tls-key",      "threads",    "log",           "body-limit",  "lab-dir"};
-constexpr const char* kSwitches[] = {"no-prefix-cache", "no-page", "no-sandbox", "insecure", "quiet", "lab"};
+    "host",       "port",       "unix",          "key-file",  "allow-host", "allow-origin", "ctx-size",
+    "pool",       "cache-type", "chat-template", "parallel",  "itl-target", "queue",        "queue-tokens",
+    "queue-wait", "timeout",    "first-token",   "drain",     "tls-cert",   "tls-key",      "threads",
+    "log",        "body-limit", "lab-dir",       "replay-log"};
+constexpr const char* kSwitches[] = {"no-prefix-cache", "no-page", "no-sandbox", "insecure",
+                                     "quiet",           "lab",     "no-replay"};
 
 std::string variable_of(std::string_view flag) {
   std::string out = "RAPT_SERVE_";
@@ -189,6 +190,8 @@ int run(Args& args) {
   const bool prefixes = !args.flag("no-prefix-cache"), sandbox = !args.flag("no-sandbox"),
              insecure = args.flag("insecure");
   service.page = !args.flag("no-page");
+  service.replay = !args.flag("no-replay");
+  service.replay_log = args.value("replay-log").value_or("");
   service.workshop.folder = args.value("lab-dir").value_or("");
   service.workshop.on = args.flag("lab") || !service.workshop.folder.empty();
   service.workshop.threads = common.threads;
@@ -206,6 +209,8 @@ int run(Args& args) {
     service.workshop.folder = std::filesystem::canonical(service.workshop.folder).string();
   }
   if (!(target > 0)) fail_usage("--itl-target: ", target, "; give milliseconds above 0");
+  if (!service.replay_log.empty() && !service.replay)
+    fail_usage("--replay-log and --no-replay: answers are kept, or they are not");
   if (log != "text" && log != "json" && log != "off")
     fail_usage("--log: '", log, "' is none of text, json, off");
   if (certificate.has_value() != tls_key.has_value()) fail_usage("--tls-cert and --tls-key come together");
@@ -311,6 +316,7 @@ int run(Args& args) {
       note(out);
     };
   service.version = version;
+  service.warn = [](const std::string& text) { note(concat("warning: ", text)); };
   server::Service handler(std::move(models), service);
   http::Server server(handler, limits);
   if (certificate) server.use_tls(*certificate, *tls_key);
@@ -377,6 +383,8 @@ const Verb kServe = {
     "  --parallel N        answers side by side (by a measurement at the start)\n"
     "  --itl-target MS     time between tokens that reading prompts may cost others (50)\n"
     "  --no-prefix-cache   every prompt is read anew\n"
+    "  --replay-log FILE   answers are kept in this file, too (mode 600; prompts are in it): rapt replay\n"
+    "  --no-replay         no answer is kept in memory to be given again (/v1/replay)\n"
     "  --no-page           no page for browsers at /\n"
     "  --chat-template F   instead of the model's own\n"
     "  --lab               experiments and trainings can be started from the page; they write no file\n"

@@ -63,6 +63,17 @@ std::string fingerprint_of(const std::string& program, const Device& device, con
   return "rapt-" + hash_text(hash);
 }
 
+// No id that ends an answer before so many tokens are there.
+TokenMask not_before(Dim least, std::vector<std::int32_t> stops) {
+  return [least, stops = std::move(stops)](std::span<const std::int32_t> answer,
+                                           std::span<std::uint64_t> allowed) {
+    if (static_cast<Dim>(answer.size()) >= least) return;
+    for (const std::int32_t id : stops)
+      allowed[static_cast<std::size_t>(id) / 64] &=
+          ~(std::uint64_t{1} << (static_cast<std::size_t>(id) % 64));
+  };
+}
+
 }  // namespace
 
 std::string name_of_file(const std::string& path) {
@@ -175,6 +186,42 @@ std::vector<std::int32_t> ServedModel::prompt_ids(const TextOrIds& prompt, bool 
   const Tokenizer& t = *checkpoint.tokenizer;
   if (translates()) return source_ids(t, prompt.text);
   return add_special ? text_ids(t, prompt.text) : t.encode(prompt.text);
+}
+
+std::vector<Edit> read_edits(const std::vector<Json>& list, const Model& model, std::string_view field) {
+  std::vector<Edit> edits;
+  try {
+    for (const Json& e : list) edits.push_back(e.is_string() ? parse_edit(e.string()) : read_edit(e));
+    if (!edits.empty() && needs_whole(model, edits))
+      throw ApiError(
+          400, "invalid_value",
+          concat(field,
+                 ": one of them needs the whole text at once (a mean over it, positions from its end, a "
+                 "tensor for all tokens), and an answer is written token by token; name positions from the "
+                 "start"),
+          field);
+  } catch (const Error& e) {
+    throw ApiError(400, "invalid_value", concat(field, ": ", e.what()), field);
+  }
+  return edits;
+}
+
+Request ServedModel::request(const CompletionRequest& asked, const std::vector<std::int32_t>& prompt) const {
+  Request r;
+  (translates() ? r.source : r.tokens) = prompt;
+  r.generate = asked.generate;
+  r.generate.stop_ids = asked.stop_token_ids;
+  if (asked.penalties_answer_only)
+    r.generate.sampler.answer_begins = translates() ? 0 : static_cast<Dim>(prompt.size());
+  if (asked.min_tokens > 0) {
+    std::vector<std::int32_t> stops = engine->stops();
+    stops.insert(stops.end(), asked.stop_token_ids.begin(), asked.stop_token_ids.end());
+    r.mask = not_before(asked.min_tokens, std::move(stops));
+  }
+  r.stream = asked.endless;
+  r.edits = asked.edits_text;
+  r.prompt_logprobs = asked.prompt_logprobs;
+  return r;
 }
 
 }  // namespace rapt::server

@@ -8,6 +8,7 @@
 
 #include "rapt/apps/server/protocol_reply.h"
 #include "rapt/apps/server/protocol_request.h"
+#include "rapt/inspect/edits.h"
 #include "rapt/load/checkpoint.h"
 #include "rapt/text/chat_template.h"
 #include "rapt/use/engine.h"
@@ -55,7 +56,14 @@ struct ServedModel {
   std::vector<ChatPiece> render(const CompletionRequest& asked) const;
   // Of a text prompt as it was asked for.
   std::vector<std::int32_t> prompt_ids(const TextOrIds& prompt, bool add_special) const;
+  // What is asked of the engine for one prompt: everything that decides its answer but edits. Who asks and
+  // who watches is the caller's to say.
+  Request request(const CompletionRequest& asked, const std::vector<std::int32_t>& prompt) const;
 };
+
+// Those of a request, for an answer that is written token by token. Fails with an ApiError that names the
+// field where one of them cannot be meant.
+std::vector<Edit> read_edits(const std::vector<Json>& list, const Model& model, std::string_view field);
 
 // What clients call a file that is given no name.
 std::string name_of_file(const std::string& path);

@@ -46,6 +46,8 @@ constexpr Path kPaths[] = {
     {"POST", "/reranking", false, Task::rerank},
     {"POST", "/classify", false, Task::classify},
     {"POST", "/look", false, Task::look},
+    {"POST", "/replay/{id}", false, Task::completion},
+    {"GET", "/replay/{id}"},
     {"GET", "/monitor"},
     {"GET", "/stream/{id}"},
     {"DELETE", "/stream/{id}"},
@@ -77,6 +79,7 @@ std::string_view pattern_of(std::string_view path) {
   path = without_version(path);
   if (path.starts_with("/models/") && path.size() > 8) return "/models/{id}";
   if (path.starts_with("/stream/") && path.size() > 8) return "/stream/{id}";
+  if (path.starts_with("/replay/") && path.size() > 8) return "/replay/{id}";
   if (path.starts_with("/runs/") && path.size() > 6) return "/runs/{id}";
   if (path.starts_with("/lab/questions/") && path.size() > 15) return "/lab/questions/{id}";
   if (path.starts_with("/lab/experiments/") && path.size() > 17) return "/lab/experiments/{name}";
@@ -148,6 +151,7 @@ Service::State::State(std::vector<std::unique_ptr<ServedModel>> m, ServiceOption
   openapi = openapi_json(there, options.version);
   if (options.page) page.emplace();
   if (options.workshop.on) workshop.emplace(options.workshop);
+  if (!options.replay_log.empty()) read_replay_log();
 }
 
 Service::Service(std::vector<std::unique_ptr<ServedModel>> models, ServiceOptions options)
@@ -338,6 +342,9 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
       watch_monitor(exchange, request);
     } else if (path == "/stream/{id}") {
       stream(exchange, request);
+    } else if (path == "/replay/{id}") {
+      json(record_reply(*find_replay(request.path, access.key_of(request).value_or(0)),
+                        request.query.find("text=1") != std::string::npos));
     } else if (path.starts_with("/lab")) {
       json(lab_reply(path, request.path.substr(request.path.rfind('/') + 1)));
     } else if (path == "/runs") {
@@ -713,6 +720,8 @@ std::string Service::State::limits() {
                   ",\"most_waiting_tokens\":", options.most_waiting_tokens,
                   ",\"most_wait_seconds\":", shortest(options.most_wait), "}");
   }
+  out += concat(",\"replay\":{\"answers_of_a_key\":", options.replay ? ReplayStore::kAnswers : 0,
+                ",\"bytes_of_a_key\":", ReplayStore::kKeyBytes, ",\"bytes\":", ReplayStore::kBytes, "}");
   out += concat(",\"seconds\":{\"queue\":", shortest(options.queue_seconds),
                 ",\"first_token\":", shortest(options.first_token_seconds),
                 ",\"request\":", shortest(options.request_seconds), "},\"models\":[");
@@ -745,6 +754,7 @@ std::string Service::State::metrics_text() {
   write_head(out, "rapt_connections_total", "counter", "connections, by what became of them");
   write_value(out, "rapt_connections_total", label("result", "accepted"), static_cast<double>(c.accepted));
   write_value(out, "rapt_connections_total", label("result", "refused"), static_cast<double>(c.refused));
+  out += replays_text();
   write_head(out, "rapt_uptime_seconds", "gauge", "since the start");
   write_value(out, "rapt_uptime_seconds", "", seconds_since(started));
   return out;

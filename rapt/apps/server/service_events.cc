@@ -209,13 +209,18 @@ void Service::State::take_token(Job& job, std::size_t p, const Event& e, std::st
 void Service::State::take_done(const JobPtr& pointer, std::size_t p, const Event& e, std::string& out) {
   Job& job = *pointer;
   Job::Part& part = job.parts[p];
+  const bool compares = job.compare && job.compare->reads();  // both answers are there
   part.done = true;
-  part.answer = e.answer;
+  if (!compares) part.answer = e.answer;
   --job.open_parts;
   ModelMetrics& m = metrics.models[job.model->name];
   if (e.error) {
     ++m.finished["error"];
     fail(pointer, api_error(e.error));
+    return;
+  }
+  if (compares) {
+    if (job.open_parts == 0) finish_completion(pointer, out);
     return;
   }
   const GenerateTimes& t = e.answer->times;
@@ -270,12 +275,17 @@ RaptInfo Service::State::info(const Job& job) const {
         i.dropped = std::max(i.dropped, static_cast<Dim>(p.prompt.size() + g.ids.size()) -
                                             job.asked.endless.window - job.asked.endless.keep);
   }
-  if (job.look && job.shows_look) i.more = job.look->json(i.reused);
+  const auto add = [&](const std::string& members) { i.more += concat(i.more.empty() ? "" : ",", members); };
+  if (job.look && job.shows_look) add(job.look->json(i.reused));
+  if (job.again && !job.asked.stream) add(replay_text(job));
+  if (job.compare) add(job.compare->json());
   return i;
 }
 
 void Service::State::finish_completion(const JobPtr& pointer, std::string& out) {
   Job& job = *pointer;
+  if (job.compare && job.deadline.empty() && (!job.compare->reads() || job.compare->left()))
+    return read_compared(pointer);
   if (job.look) {
     ModelMetrics& m = metrics.models[job.model->name];
     const auto& heads = job.look->heads();
@@ -300,6 +310,10 @@ void Service::State::finish_completion(const JobPtr& pointer, std::string& out) 
       return;
     }
   }
+  if (job.compare && !job.deadline.empty()) {
+    fail(pointer, ApiError(504, "deadline", "the comparison took longer than a request may"));
+    return;
+  }
   if (!job.deadline.empty() && job.written == 0) {
     fail(pointer,
          ApiError(job.deadline == "queue" ? 503 : 504, job.deadline == "queue" ? "queue_timeout" : "deadline",
@@ -311,7 +325,13 @@ void Service::State::finish_completion(const JobPtr& pointer, std::string& out) 
   const RaptInfo i = info(job);
   const std::vector<ReplyChoice> all = choices(job);
   const GenerateTimes& times = job.parts[0].answer->times;
+  if (job.keeps) keep(job);
+  if (job.again) ++metrics.replays[job.edited ? "edited" : replay_equal(job) ? "equal" : "different"];
   if (!job.asked.stream) {
+    if (job.keeps) {
+      const std::lock_guard hold(lock);
+      job.headers.push_back({"rapt-replay", job.head.id});
+    }
     reply(pointer, 200,
           completion_reply(job.asked, job.head, all, u, job.model->checkpoint.tokenizer.get(), &times, i),
           finish_reason(all.empty() ? Finish::stop : all[0].finish));
@@ -327,7 +347,10 @@ void Service::State::finish_completion(const JobPtr& pointer, std::string& out) 
       job.writer->token(out, static_cast<int>(e.read) * job.asked.generate.samples + e.sample, e.text, e.id,
                         job.asked.generate.logprobs ? &e.choice : nullptr);
   }
-  for (const ReplyChoice& c : all) job.writer->finish(out, c, i, {.times = &times});
+  for (const ReplyChoice& c : all) {
+    const std::string replayed = job.again ? replay_text(job, c.index) : "";
+    job.writer->finish(out, c, i, {.times = &times, .rapt = replayed});
+  }
   job.writer->done(out, u, &times);
   log(job, 200, finish_reason(all.empty() ? Finish::stop : all[0].finish));
 }

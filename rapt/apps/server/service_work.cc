@@ -5,7 +5,6 @@
 #include <random>
 
 #include "rapt/apps/server/service_state.h"
-#include "rapt/inspect/edits.h"
 #include "rapt/use/read_texts.h"
 
 namespace rapt::server {
@@ -18,33 +17,6 @@ constexpr int kMostLooks = 2, kMostLooksInAll = 8;  // texts at a time: of a cli
 std::uint64_t drawn_seed() {
   std::random_device device;
   return ((std::uint64_t{device()} << 32) | device()) & ((std::uint64_t{1} << 53) - 1);
-}
-
-std::vector<Edit> read_edits(const CompletionRequest& asked, const Model& model) {
-  std::vector<Edit> edits;
-  try {
-    for (const Json& e : asked.edits) edits.push_back(e.is_string() ? parse_edit(e.string()) : read_edit(e));
-    if (!edits.empty() && needs_whole(model, edits))
-      throw ApiError(
-          400, "invalid_value",
-          "rapt.edits: one of them needs the whole text at once (a mean over it, positions from its end, a "
-          "tensor for all tokens), and an answer is written token by token; name positions from the start",
-          "rapt.edits");
-  } catch (const Error& e) {
-    throw ApiError(400, "invalid_value", concat("rapt.edits: ", e.what()), "rapt.edits");
-  }
-  return edits;
-}
-
-// No id that ends an answer before so many tokens are there.
-TokenMask not_before(Dim least, std::vector<std::int32_t> stops) {
-  return [least, stops = std::move(stops)](std::span<const std::int32_t> answer,
-                                           std::span<std::uint64_t> allowed) {
-    if (static_cast<Dim>(answer.size()) >= least) return;
-    for (const std::int32_t id : stops)
-      allowed[static_cast<std::size_t>(id) / 64] &=
-          ~(std::uint64_t{1} << (static_cast<std::size_t>(id) % 64));
-  };
 }
 
 }  // namespace
@@ -83,6 +55,7 @@ ServedModel& Service::State::find_model(std::string_view name) {
 void Service::State::prepare(const JobPtr& job, const http::Request& request, bool chat) {
   if (job->gone) return;
   try {
+    if (job->route == "/replay/{id}") return prepare_replay(job, request);
     const Json body = read_body(request.body);
     if (job->task == Task::workshop) {
       std::string text = workshop->answer(job->route, body, job->key);
@@ -135,11 +108,14 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
                .fingerprint = m.fingerprint};
   const bool endless = asked.endless.window > 0;
   if (endless) check_streams(m.recipe(), asked.endless);
-  if (!asked.seeded) asked.generate.sampler.seed = drawn_seed();
+  const ReplayRecord* const again = job->again.get();
+  if (again) asked.generate.sampler.seed = again->seed, asked.generate.ignore_eos = again->ignore_eos;
+  else if (!asked.seeded) asked.generate.sampler.seed = drawn_seed();
 
-  // Prompts as tokens.
+  // Prompts as tokens. A repetition has those of then: a template may know the date.
   std::vector<std::vector<std::int32_t>> prompts;
-  if (chat) prompts.push_back(m.chat_ids(asked));
+  if (again) prompts = again->prompts;
+  else if (chat) prompts.push_back(m.chat_ids(asked));
   else
     for (const TextOrIds& p : asked.prompts) prompts.push_back(m.prompt_ids(p, asked.add_special_tokens));
   const Dim context = m.engine->context(), most = asked.generate.max_tokens;
@@ -152,12 +128,20 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
     if (endless || m.translates()) continue;
     if (n + std::max<Dim>(most, most == 0 ? 0 : 1) > context) throw context_error(n, most, context);
   }
+  if (again && prompts.size() != (chat ? 1 : asked.prompts.size()))
+    throw ApiError(409, "replay_damaged", "what was kept of that answer does not fit together");
+  if (asked.compare && m.translates())
+    throw ApiError(400, "unsupported_parameter", "rapt.compare: translations cannot be compared",
+                   "rapt.compare");
+  const Dim both = asked.compare ? 2 : 1;
   const Dim answers = static_cast<Dim>(prompts.size()) * asked.generate.samples;
-  admit(job, answers, tokens);
+  admit(job, both * answers, both * tokens);
+  job->keeps = options.replay && asked.replay && !again && !asked.compare;
+  if (job->keeps) job->body = body.dump(0);
 
   // Observers and edits.
   const AnswerLook::Wanted wanted = AnswerLook::wanted(asked.look);
-  const std::vector<Edit> edits = read_edits(asked, *m.checkpoint.model);
+  const std::vector<Edit> edits = read_edits(asked.edits, *m.checkpoint.model, "rapt.edits");
   if (!edits.empty()) {
     try {
       job->edits_touched = install_edits(job->taps, *m.checkpoint.model, edits, Passes::many);
@@ -178,7 +162,7 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
   }
 
   std::vector<Request> requests;
-  make_parts(*job, prompts.size());
+  make_parts(*job, prompts.size() + (asked.compare ? 1 : 0));
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     Job::Part& part = job->parts[i];
     part.prompt = std::move(prompts[i]);
@@ -186,29 +170,19 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
     if (asked.echo)
       part.prompt_text =
           asked.prompts[i].is_ids ? m.checkpoint.tokenizer->decode(part.prompt, true) : asked.prompts[i].text;
-    Request r;
-    (m.translates() ? r.source : r.tokens) = part.prompt;
-    r.generate = asked.generate;
-    r.generate.stop_ids = asked.stop_token_ids;
-    // lm-eval has a prompt scored by asking for one token behind it, and drops the last entry of the lists:
-    // there is one even where the model would end.
-    if (asked.echo && asked.generate.logprobs && asked.generate.max_tokens == 1) r.generate.ignore_eos = true;
-    if (asked.penalties_answer_only)
-      r.generate.sampler.answer_begins = m.translates() ? 0 : static_cast<Dim>(part.prompt.size());
-    if (asked.min_tokens > 0) {
-      std::vector<std::int32_t> stops = m.engine->stops();
-      stops.insert(stops.end(), asked.stop_token_ids.begin(), asked.stop_token_ids.end());
-      r.mask = not_before(asked.min_tokens, std::move(stops));
-    }
-    r.stream = asked.endless;
+    Request r = m.request(asked, part.prompt);
+    // Where the context is another one than then, an answer without a limit still ends where it did.
+    if (again && r.generate.max_tokens < 0 && !endless && !m.translates() && context != again->context)
+      r.generate.max_tokens = std::max<Dim>(1, again->context - static_cast<Dim>(part.prompt.size()));
     if (job->look || job->live || !edits.empty()) r.taps = &job->taps;
-    r.edits = asked.edits_text;
-    r.prompt_logprobs = asked.prompt_logprobs;
     r.space =
         asked.cache_prompt ? concat(job->key, "|", asked.cache_salt) : concat("alone|", job->request_id);
+    // What was found in the cache is not seen; who looks at an answer of before wants all of it.
+    if (again && job->shows_look) r.space = concat("look|", job->request_id, "|", random_id());
     r.client = job->client;
     requests.push_back(std::move(r));
   }
+  if (asked.compare) add_compared(job, requests, edits);
   add(job, std::move(requests));
 }
 
