@@ -118,6 +118,7 @@ Json field_schema(const FieldRule& rule) {
       out.set("maxProperties", count_of(rule.items));
       break;
     case Kind::schema: out = any_of({reference(rule.of)}); break;
+    case Kind::any: out = Json::Object{}; break;
     case Kind::later: out = later_schema(rule); break;
   }
   if (*rule.about) out.set("description", rule.about);
@@ -249,6 +250,7 @@ std::string openapi_json(std::span<const Route> routes, std::string_view version
   }
   out.set("paths", std::move(paths));
   for (const FieldTable& table : field_tables()) schemas.set(table.name, table_schema(table));
+  for (const FieldTable& table : vendor_tables()) schemas.set(table.name, table_schema(table));
   schemas.set("message", message_schema());
   schemas.set("error", parse_json(R"({
     "type": "object", "required": ["error"], "properties": {"error": {
