@@ -26,6 +26,7 @@ struct FieldRule {
     list,      // of anything, at most `items`
     object,    // of anything, at most `items` members
     schema,    // … of the fields of the table `of`
+    choice,    // a string or an object: whoever puts it says what it may be
     later,     // known, and not possible yet: refused unless it is one of `words`, as JSON
   };
   const char* name;
