@@ -27,6 +27,7 @@ struct FieldRule {
     object,    // of anything, at most `items` members
     any,       // what `put` makes of it
     schema,    // … of the fields of the table `of`
+    choice,    // a string or an object: whoever puts it says what it may be
     later,     // known, and not possible yet: refused unless it is one of `words`, as JSON
   };
   const char* name;

@@ -255,7 +255,7 @@ constexpr std::array kMessagesPrompt = std::to_array<Field<Msg>>({
      put_messages},
     {any_rule("system", "A string, or blocks of text."),
      [](Msg& r, J v, P path) { r.system = without_stamp(text_of_blocks(v, path)); }},
-    {items_rule("tools", Kind::list, 1024, "name, description, input_schema."), put_tools},
+    {items_rule("tools", Kind::list, kMostTools, "name, description, input_schema."), put_tools},
     {items_rule("tool_choice", Kind::object, 8, "type: auto, any, none, or tool with its name."),
      put_tool_choice},
     {items_rule("thinking", Kind::object, 8,

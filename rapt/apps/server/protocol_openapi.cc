@@ -117,6 +117,7 @@ Json field_schema(const FieldRule& rule) {
       out.set("type", or_null("object"));
       out.set("maxProperties", count_of(rule.items));
       break;
+    case Kind::choice: out.set("type", Json::Array{Json("string"), Json("object"), Json("null")}); break;
     case Kind::schema: out = any_of({reference(rule.of)}); break;
     case Kind::any: out = Json::Object{}; break;
     case Kind::later: out = later_schema(rule); break;

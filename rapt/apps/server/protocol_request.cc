@@ -369,8 +369,17 @@ constexpr std::array kTemplate = std::to_array<Field<R>>({
      [](R& r, J v, P) { r.generation_prompt = v.boolean(); }},
     {boolean_rule("continue_final_message", "The last message, an assistant's, is gone on with."),
      [](R& r, J v, P) { r.request.continue_final = v.boolean(); }},
-    {later_rule("tools", "[]")},
-    {later_rule("tool_choice", "\"none\"|\"auto\"")},
+    {items_rule(
+         "tools", Kind::list, kMostTools,
+         "{\"type\": \"function\", \"function\": {name, description, parameters: a JSON schema}}: functions "
+         "that the model may call."),
+     [](R& r, J v, P path) { read_tools(r.request.tools, v, path); }},
+    {items_rule("tool_choice", Kind::choice, 0,
+                "none, auto, required, or {\"type\": \"function\", \"function\": {name}}, or allowed_tools. "
+                "Default auto."),
+     [](R& r, J v, P path) { read_tool_choice(r.request.tools, v, path); }},
+    {boolean_rule("parallel_tool_calls", "An answer may have several calls. Default true."),
+     [](R& r, J v, P) { r.request.tools.parallel = v.boolean(); }},
     {later_rule("functions", "[]")},
     {later_rule("function_call", "\"none\"|\"auto\"")},
     {later_rule("documents", "[]")},
@@ -499,10 +508,16 @@ constexpr std::array kGeneration =
         {schema_rule("rapt", "rapt", "What only Rapt does."),
          [](R& r, J v, P path) { read_fields<R>(kRapt, r, v, concat(path, "."), true); }},
 
-        {later_rule("response_format", "{\"type\":\"text\"}")},
-        {later_rule("grammar", "\"\"")},
+        {items_rule(
+             "response_format", Kind::object, 8,
+             "{\"type\": \"text\", \"json_object\" or \"json_schema\", \"json_schema\": {name, schema, "
+             "strict}}: what the answer must be."),
+         [](R& r, J v, P path) { read_response_format(r.request.format, v, path); }},
+        {items_rule("json_schema", Kind::object, 1 << 16, "The answer is JSON of this schema (llama.cpp)."),
+         [](R& r, J v, P path) { read_schema(r.request.format, v, path); }},
+        {string_rule("grammar", 0, kMostGrammarBytes, "The answer is of this grammar, GBNF (llama.cpp)."),
+         [](R& r, J v, P path) { read_grammar(r.request.format, v, path); }},
         {later_rule("grammar_lazy", "false")},
-        {later_rule("json_schema")},
         {later_rule("guided_json")},
         {later_rule("guided_regex")},
         {later_rule("guided_choice")},

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rapt/apps/server/protocol_error.h"
+#include "rapt/apps/server/protocol_tools.h"
 #include "rapt/base/json.h"
 #include "rapt/run/batch.h"
 #include "rapt/text/chat_template.h"
@@ -58,6 +59,9 @@ struct CompletionRequest {
   Json variables;
   bool add_generation_prompt = true;
   bool continue_final = false;  // the last message, an assistant's, is gone on with: cut_after_final()
+  ToolRequest tools;
+
+  AnswerFormat format;  // what the text of an answer must be
 
   // --- text
   std::vector<TextOrIds> prompts;  // choice number = prompt * generate.samples + sample

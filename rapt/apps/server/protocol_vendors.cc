@@ -74,13 +74,17 @@ http::Reply error_reply(const ApiError& error, Vendor vendor, std::string_view r
 // ------------------------------------------------------------------------------------------------- readers
 CompletionRequest Translation::read(CompletionRequest (*reader)(const Json&, const ReadOptions&),
                                     const ReadOptions& options) const {
+  const auto rename = [&](std::string& text) {
+    for (const auto& [ours, theirs] : renames) replace_all(text, ours, theirs);
+  };
   try {
-    return reader(chat, options);
+    CompletionRequest request = reader(chat, options);
+    for (ToolFunction& f : request.tools.functions) rename(f.path);
+    rename(request.format.path);
+    return request;
   } catch (ApiError& error) {
-    for (const auto& [ours, theirs] : renames) {
-      replace_all(error.message, ours, theirs);
-      replace_all(error.param, ours, theirs);
-    }
+    rename(error.message);
+    rename(error.param);
     throw;
   }
 }
