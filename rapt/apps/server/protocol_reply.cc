@@ -342,6 +342,13 @@ void append_logprob(std::string& out, float logprob) {
   if (out.find_first_of(".e", from) == std::string::npos) out += ".0";  // typed clients read a float
 }
 
+void append_floats(std::string& out, std::span<const float> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i > 0) out += ',';
+    append_real(out, values[i]);
+  }
+}
+
 std::string hash_text(std::uint64_t hash) {
   char buffer[16];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, hash, 16).ptr;
@@ -706,10 +713,7 @@ std::string embeddings_reply(std::string_view model, std::span<const std::vector
       out += '"';
     } else {
       out += '[';
-      for (std::size_t k = 0; k < vectors[i].size(); ++k) {
-        if (k > 0) out += ',';
-        append_real(out, vectors[i][k]);
-      }
+      append_floats(out, vectors[i]);
       out += ']';
     }
     out += '}';
