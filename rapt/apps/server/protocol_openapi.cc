@@ -119,6 +119,7 @@ Json field_schema(const FieldRule& rule) {
       break;
     case Kind::choice: out.set("type", Json::Array{Json("string"), Json("object"), Json("null")}); break;
     case Kind::schema: out = any_of({reference(rule.of)}); break;
+    case Kind::any: out = Json::Object{}; break;
     case Kind::later: out = later_schema(rule); break;
   }
   if (*rule.about) out.set("description", rule.about);
@@ -250,6 +251,7 @@ std::string openapi_json(std::span<const Route> routes, std::string_view version
   }
   out.set("paths", std::move(paths));
   for (const FieldTable& table : field_tables()) schemas.set(table.name, table_schema(table));
+  for (const FieldTable& table : vendor_tables()) schemas.set(table.name, table_schema(table));
   schemas.set("message", message_schema());
   schemas.set("error", parse_json(R"({
     "type": "object", "required": ["error"], "properties": {"error": {

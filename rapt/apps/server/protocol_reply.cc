@@ -349,6 +349,21 @@ std::string hash_text(std::uint64_t hash) {
   return out.append(buffer, end);
 }
 
+std::string quoted(std::string_view text) {
+  std::string out;
+  append_quoted(out, text);
+  return out;
+}
+
+std::string rapt_text(const RaptInfo& info, const ReplyChoice& choice) {
+  return rapt_object(info, {&choice, 1}, {});
+}
+
+void append_token_logprobs(std::string& list, const Tokenizer* tokenizer, const TokenChoice& token,
+                           int top) {
+  append_content_entry(list, tokenizer, token, top);
+}
+
 std::string_view finish_reason(Finish finish) { return finish == Finish::stop ? "stop" : "length"; }
 
 // ------------------------------------------------------------------------------------------- text log-probs
@@ -473,7 +488,9 @@ std::string completion_reply(const CompletionRequest& request, const ReplyHead& 
 
 // -------------------------------------------------------------------------------------------------- streams
 ChunkWriter::ChunkWriter(const CompletionRequest& request, const ReplyHead& head, const Tokenizer* tokenizer)
-    : chat_(request.chat),
+    : request_(request),
+      head_(head),
+      chat_(request.chat),
       usage_(request.include_usage),
       continuous_(request.continuous_usage),
       progress_(request.return_progress),
@@ -667,6 +684,11 @@ void ChunkWriter::done(std::string& out, const Usage& usage, const GenerateTimes
     out += "}\n\n";
   }
   out += kSseDone;
+}
+
+std::string ChunkWriter::whole(std::span<const ReplyChoice> choices, const Usage& usage,
+                               const GenerateTimes* times, const RaptInfo& info) {
+  return completion_reply(request_, head_, choices, usage, tokenizer_, times, info);
 }
 
 // ----------------------------------------------------------------------------------------------- the others

@@ -17,42 +17,6 @@ namespace rapt::server {
 namespace {
 
 using Kind = FieldRule::Kind;
-constexpr double kInt32 = 2147483647, kInt64 = 9223372036854775808.0;
-
-// ---------------------------------------------------------------------------------------------------- rules
-constexpr FieldRule boolean_rule(const char* name, const char* about) {
-  return {.name = name, .kind = Kind::boolean, .about = about};
-}
-constexpr FieldRule integer_rule(const char* name, double least, double most, const char* about) {
-  return {.name = name, .kind = Kind::integer, .least = least, .most = most, .about = about};
-}
-constexpr FieldRule number_rule(const char* name, double least, double most, const char* about) {
-  return {.name = name, .kind = Kind::number, .least = least, .most = most, .about = about};
-}
-constexpr FieldRule string_rule(const char* name, double least, double most, const char* about) {
-  return {.name = name, .kind = Kind::string, .least = least, .most = most, .about = about};
-}
-constexpr FieldRule word_rule(const char* name, const char* words, const char* about) {
-  return {.name = name, .kind = Kind::string, .words = words, .about = about};
-}
-constexpr FieldRule strings_rule(const char* name, double least, double most, std::size_t items,
-                                 const char* about) {
-  return {.name = name, .kind = Kind::strings, .least = least, .most = most, .items = items, .about = about};
-}
-constexpr FieldRule items_rule(const char* name, Kind kind, std::size_t items, const char* about) {
-  return {.name = name, .kind = kind, .items = items, .about = about};
-}
-constexpr FieldRule schema_rule(const char* name, const char* of, const char* about) {
-  return {.name = name, .kind = Kind::schema, .about = about, .of = of};
-}
-constexpr FieldRule later_rule(const char* name, const char* harmless = "") {
-  return {.name = name, .kind = Kind::later, .words = harmless, .about = "Not supported yet."};
-}
-constexpr FieldRule required(FieldRule rule) {
-  rule.required = true;
-  return rule;
-}
-constexpr double kText = 16 << 20;  // bytes of a string whose length the body's limit bounds
 
 // --------------------------------------------------------------------------------------------------- values
 std::int32_t token_id(const Json& value, std::string_view path, std::size_t at, Dim vocabulary) {
