@@ -36,12 +36,15 @@ struct CallForm {
 struct AnswerForm {
   // What is thought comes first, between these: "<think>", "</think>"; "": nothing is told apart.
   std::string think_begin, think_end;
-  // Thoughts, text and calls are messages of one answer, each with a header (channels.h says how).
+  // Thoughts, text and calls are messages of one answer, each with a header (channels.h says how). text_begin:
+  // that of the text.
   bool channels = false;
+  std::string text_begin;
   CallForm calls;
 };
 
-// `stops`: texts of the ids that end an answer. What the template does not show is empty. Never fails.
+// `stops`: texts of the ids that end an answer. What the template does not show is empty. Never fails; takes
+// as long as rendering a dozen short conversations.
 AnswerForm learn_answer_form(const ChatTemplate& chat, const ChatOptions& options,
                              std::span<const std::string> stops);
 // {"name": "…", "arguments": {…}}, for models whose template knows no calls.
