@@ -356,7 +356,7 @@ std::string hash_text(std::uint64_t hash) {
   return out.append(buffer, end);
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string out;
   append_quoted(out, text);
   return out;
