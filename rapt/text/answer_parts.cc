@@ -304,12 +304,8 @@ void AnswerMessage::add(const AnswerPart& part) {
   }
 }
 
-AnswerMessage read_answer(const AnswerForm& form, AnswerParser::Options options, std::string_view text) {
-  AnswerParser parser(form, std::move(options));
-  AnswerMessage out;
-  for (const AnswerPart& part : parser.push(text)) out.add(part);
-  for (const AnswerPart& part : parser.finish()) out.add(part);
-  return out;
+bool AnswerMessage::called() const {
+  return std::ranges::any_of(calls, [](const Call& call) { return call.whole; });
 }
 
 }  // namespace rapt

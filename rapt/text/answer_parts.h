@@ -79,7 +79,7 @@ struct AnswerMessage {
   std::string reasoning, text;
   std::vector<Call> calls;
   void add(const AnswerPart& part);
+  bool called() const;  // a call is whole
 };
-AnswerMessage read_answer(const AnswerForm& form, AnswerParser::Options options, std::string_view text);
 
 }  // namespace rapt

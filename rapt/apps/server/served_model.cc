@@ -102,6 +102,8 @@ std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& opt
   engine.step_seconds = options.step_seconds;
   engine.prefixes = options.prefixes;
   m->engine = std::make_unique<Engine>(device, m->checkpoint, engine);
+  if (m->writes() && !m->translates())
+    m->answers.emplace(m->chat ? &*m->chat : nullptr, m->checkpoint.tokenizer, m->engine->stops());
   if (m->writes() && !m->translates()) m->speed = measure_speed(*m->engine);
   // More answers side by side than four times the useful batch only make each of them slower.
   m->rows = options.rows > 0 ? options.rows : std::clamp<Dim>(4 * m->speed.useful_rows, 8, 64);
@@ -142,7 +144,8 @@ std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& opt
 std::vector<ChatPiece> ServedModel::render(const CompletionRequest& asked) const {
   if (!chat || translates()) {
     std::string text;
-    for (const Json& message : asked.messages.array()) {
+    const Json messages = answers ? answers->messages(asked) : asked.messages;
+    for (const Json& message : messages.array()) {
       const JsonText content = message.find("content")->string();
       if (translates()) text = std::string(content);  // the last one is what is translated
       else text += (text.empty() ? "" : "\n") + std::string(content);
@@ -151,8 +154,8 @@ std::vector<ChatPiece> ServedModel::render(const CompletionRequest& asked) const
   }
   ChatOptions o = chat_options(*checkpoint.tokenizer);
   o.add_generation_prompt = asked.add_generation_prompt && !asked.continue_final;
-  o.variables = asked.variables;
-  std::vector<ChatPiece> pieces = chat->render(asked.messages, o);
+  o.variables = answers ? answers->variables(asked) : asked.variables;
+  std::vector<ChatPiece> pieces = chat->render(answers ? answers->messages(asked) : asked.messages, o);
   if (!asked.continue_final) return pieces;
   return cut_after_final(std::move(pieces), asked.messages.array().back().find("content")->string());
 }
@@ -168,6 +171,15 @@ std::vector<std::int32_t> ServedModel::chat_ids(const CompletionRequest& asked) 
   if (translates()) return source_ids(t, chat_text(asked));
   if (!chat) return text_ids(t, chat_text(asked));
   return rapt::chat_ids(t, render(asked));
+}
+
+std::vector<std::int32_t> ServedModel::chat_prompt(CompletionRequest& asked) const {
+  const std::vector<ChatPiece> pieces = render(asked);
+  std::string text;
+  for (const ChatPiece& p : pieces) text += p.text;
+  if (answers) answers->set_form(asked, text);
+  const Tokenizer& t = *checkpoint.tokenizer;
+  return translates() ? source_ids(t, text) : chat ? rapt::chat_ids(t, pieces) : text_ids(t, text);
 }
 
 std::vector<std::int32_t> ServedModel::prompt_ids(const TextOrIds& prompt, bool add_special) const {

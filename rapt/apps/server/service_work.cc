@@ -139,7 +139,7 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
 
   // Prompts as tokens.
   std::vector<std::vector<std::int32_t>> prompts;
-  if (chat) prompts.push_back(m.chat_ids(asked));
+  if (chat) prompts.push_back(m.chat_prompt(asked));
   else
     for (const TextOrIds& p : asked.prompts) prompts.push_back(m.prompt_ids(p, asked.add_special_tokens));
   const Dim context = m.engine->context(), most = asked.generate.max_tokens;
@@ -154,6 +154,13 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
   }
   const Dim answers = static_cast<Dim>(prompts.size()) * asked.generate.samples;
   admit(job, answers, tokens);
+
+  if (!m.answers && (asked.tools.active() || asked.format.kind != AnswerFormat::Kind::text))
+    throw ApiError(
+        400, "unsupported_parameter",
+        concat("model '", m.name, "' translates; it calls no functions, and its answers have no form"),
+        asked.tools.active() ? "tools" : asked.format.path);
+  const std::shared_ptr<const Constraint> constraint = m.answers ? m.answers->constraint(asked) : nullptr;
 
   // Observers and edits.
   const AnswerLook::Wanted wanted = AnswerLook::wanted(asked.look);
@@ -190,6 +197,8 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
     (m.translates() ? r.source : r.tokens) = part.prompt;
     r.generate = asked.generate;
     r.generate.stop_ids = asked.stop_token_ids;
+    if (asked.form) r.generate.shown_ids = m.answers->shown_ids();
+    r.constraint = constraint;
     // lm-eval has a prompt scored by asking for one token behind it, and drops the last entry of the lists:
     // there is one even where the model would end.
     if (asked.echo && asked.generate.logprobs && asked.generate.max_tokens == 1) r.generate.ignore_eos = true;
