@@ -245,6 +245,10 @@ AnswerForm learn_answer_form(const ChatTemplate& chat, const ChatOptions& option
   return Learner(chat, options, stops).learn();
 }
 
+bool prompt_thinks(const AnswerForm& form, std::string_view prompt) {
+  return !form.channels && !form.think_begin.empty() && trim(prompt).ends_with(form.think_begin);
+}
+
 CallForm plain_call_form() {
   CallForm form{.begin = "{\"name\": \"", .middle = "\", \"arguments\": ", .end = "}"};
   form.trigger = form.begin;

@@ -7,6 +7,7 @@
 #pragma once
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "rapt/text/chat_template.h"
 
@@ -47,6 +48,8 @@ struct AnswerForm {
 // as long as rendering a dozen short conversations.
 AnswerForm learn_answer_form(const ChatTemplate& chat, const ChatOptions& options,
                              std::span<const std::string> stops);
+// Whether a prompt ends with the beginning of a thought.
+bool prompt_thinks(const AnswerForm& form, std::string_view prompt);
 // {"name": "…", "arguments": {…}}, for models whose template knows no calls.
 CallForm plain_call_form();
 

@@ -127,9 +127,7 @@ Json ServedAnswers::variables(const CompletionRequest& asked) const {
 
 void ServedAnswers::set_form(CompletionRequest& asked, std::string_view prompt) const {
   asked.form = asked.tools.active() && calls().plain ? &plain_form_ : &form_;
-  const std::size_t end = prompt.find_last_not_of(" \t\r\n");
-  asked.thinks = !form_.channels && !form_.think_begin.empty() && end != std::string_view::npos &&
-                 prompt.substr(0, end + 1).ends_with(form_.think_begin);
+  asked.thinks = prompt_thinks(form_, prompt);
   const bool told_apart = asked.tools.active() || form_.channels || !form_.think_begin.empty();
   if (!told_apart || asked.format.kind == AnswerFormat::Kind::grammar)
     asked.form = nullptr, asked.thinks = false;
