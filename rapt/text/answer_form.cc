@@ -88,8 +88,8 @@ class Learner {
     }
   }
 
-  // Where the answer begins in a rendered conversation: where the prompt for it ends. A prompt that goes on in
-  // another way (it opens a thought) counts up to the last mark or line that they share.
+  // Where the answer begins in a rendered conversation: where the prompt for it ends. A prompt that goes on
+  // in another way (it opens a thought) counts up to the last mark or line that they share.
   std::size_t answer(std::string_view rendered) const {
     const auto differ =
         std::mismatch(rendered.begin(), rendered.end(), prompt_.begin(), prompt_.end()).first -

@@ -58,7 +58,7 @@ class AnswerParser {
   void begin_call(Parts& out, std::string_view name);
   bool take_arguments(Parts& out);
 
-  const AnswerForm& form_;
+  const AnswerForm* form_;
   Options options_;
   State state_ = State::start;
   std::string held_;  // not told apart yet

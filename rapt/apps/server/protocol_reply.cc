@@ -434,14 +434,14 @@ bool append_message(std::string& out, const CompletionRequest& request, const Re
   const AnswerMessage message = answer_message(request, head, choice);
   if (message.text.empty() && !message.calls.empty()) out += "null";
   else append_quoted(out, message.text);
-  if (!message.reasoning.empty()) out += concat(",\"reasoning_content\":", quoted(message.reasoning));
+  if (!message.reasoning.empty()) out += concat(",\"reasoning_content\":", server::quoted(message.reasoning));
   if (message.calls.empty()) return false;
   out += ",\"tool_calls\":[";
   for (const AnswerMessage::Call& call : message.calls) {
     if (out.back() != '[') out += ',';
-    out += concat("{\"id\":", quoted(call.id),
-                  ",\"type\":\"function\",\"function\":{\"name\":", quoted(call.name),
-                  ",\"arguments\":", quoted(call.arguments), "}}");
+    out += concat("{\"id\":", server::quoted(call.id),
+                  ",\"type\":\"function\",\"function\":{\"name\":", server::quoted(call.name),
+                  ",\"arguments\":", server::quoted(call.arguments), "}}");
   }
   out += ']';
   return message.called();
@@ -619,7 +619,7 @@ void ChunkWriter::progress(std::string& out, Dim read, Dim of, Dim reused, doubl
 
 // One choice's text, with all that waited for it.
 void ChunkWriter::chunk(std::string& out, int index, std::string_view text, const ChunkExtras& extras) {
-  delta_chunk(out, index, chat_ ? concat("{\"content\":", quoted(text), "}") : quoted(text), extras);
+  delta_chunk(out, index, chat_ ? concat("{\"content\":", server::quoted(text), "}") : server::quoted(text), extras);
 }
 
 // The parts of what a token made certain, a chunk each; what waited stands in the first.
@@ -631,17 +631,17 @@ void ChunkWriter::parts(std::string& out, int index, std::span<const AnswerPart>
   for (const AnswerPart& part : parts) switch (part.kind) {
       case AnswerPart::Kind::text: chunk(out, index, part.text, extras); break;
       case AnswerPart::Kind::reasoning:
-        delta_chunk(out, index, concat("{\"reasoning_content\":", quoted(part.text), "}"), extras);
+        delta_chunk(out, index, concat("{\"reasoning_content\":", server::quoted(part.text), "}"), extras);
         break;
       case AnswerPart::Kind::call_begin:
         delta_chunk(out, index,
-                    call(part, concat(",\"id\":", quoted(part.id),
-                                      ",\"type\":\"function\",\"function\":{\"name\":", quoted(part.text),
+                    call(part, concat(",\"id\":", server::quoted(part.id),
+                                      ",\"type\":\"function\",\"function\":{\"name\":", server::quoted(part.text),
                                       ",\"arguments\":\"\"}")),
                     extras);
         break;
       case AnswerPart::Kind::call_arguments:
-        delta_chunk(out, index, call(part, concat(",\"function\":{\"arguments\":", quoted(part.text), "}")),
+        delta_chunk(out, index, call(part, concat(",\"function\":{\"arguments\":", server::quoted(part.text), "}")),
                     extras);
         break;
       case AnswerPart::Kind::call_end: choices_[static_cast<std::size_t>(index)].called = true; break;
