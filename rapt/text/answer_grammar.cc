@@ -79,7 +79,9 @@ class AnswerRulesBuilder {
   Node text_before(std::string_view mark) {
     if (mark.empty() || is_token(mark)) return b_.text();
     std::string stop;
-    split(mark, [](std::int32_t) {}, [&](std::string_view text) { stop = stop.empty() ? std::string(text) : stop; });
+    split(
+        mark, [](std::int32_t) {},
+        [&](std::string_view text) { stop = stop.empty() ? std::string(text) : stop; });
     return b_.text({stop});
   }
 

@@ -342,6 +342,13 @@ void append_logprob(std::string& out, float logprob) {
   if (out.find_first_of(".e", from) == std::string::npos) out += ".0";  // typed clients read a float
 }
 
+void append_floats(std::string& out, std::span<const float> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i > 0) out += ',';
+    append_real(out, values[i]);
+  }
+}
+
 std::string hash_text(std::uint64_t hash) {
   char buffer[16];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, hash, 16).ptr;
@@ -619,7 +626,8 @@ void ChunkWriter::progress(std::string& out, Dim read, Dim of, Dim reused, doubl
 
 // One choice's text, with all that waited for it.
 void ChunkWriter::chunk(std::string& out, int index, std::string_view text, const ChunkExtras& extras) {
-  delta_chunk(out, index, chat_ ? concat("{\"content\":", server::quoted(text), "}") : server::quoted(text), extras);
+  delta_chunk(out, index, chat_ ? concat("{\"content\":", server::quoted(text), "}") : server::quoted(text),
+              extras);
 }
 
 // The parts of what a token made certain, a chunk each; what waited stands in the first.
@@ -636,12 +644,13 @@ void ChunkWriter::parts(std::string& out, int index, std::span<const AnswerPart>
       case AnswerPart::Kind::call_begin:
         delta_chunk(out, index,
                     call(part, concat(",\"id\":", server::quoted(part.id),
-                                      ",\"type\":\"function\",\"function\":{\"name\":", server::quoted(part.text),
-                                      ",\"arguments\":\"\"}")),
+                                      ",\"type\":\"function\",\"function\":{\"name\":",
+                                      server::quoted(part.text), ",\"arguments\":\"\"}")),
                     extras);
         break;
       case AnswerPart::Kind::call_arguments:
-        delta_chunk(out, index, call(part, concat(",\"function\":{\"arguments\":", server::quoted(part.text), "}")),
+        delta_chunk(out, index,
+                    call(part, concat(",\"function\":{\"arguments\":", server::quoted(part.text), "}")),
                     extras);
         break;
       case AnswerPart::Kind::call_end: choices_[static_cast<std::size_t>(index)].called = true; break;
@@ -793,10 +802,7 @@ std::string embeddings_reply(std::string_view model, std::span<const std::vector
       out += '"';
     } else {
       out += '[';
-      for (std::size_t k = 0; k < vectors[i].size(); ++k) {
-        if (k > 0) out += ',';
-        append_real(out, vectors[i][k]);
-      }
+      append_floats(out, vectors[i]);
       out += ']';
     }
     out += '}';

@@ -25,6 +25,7 @@ std::string sse(std::string_view json);  // data: json\n\n
 inline constexpr std::string_view kSseDone = "data: [DONE]\n\n", kSsePing = ":\n\n";
 void append_quoted(std::string& out, std::string_view text);  // a JSON string; broken UTF-8 → U+FFFD
 void append_logprob(std::string& out, float logprob);  // -0.2, -9999.0
+void append_floats(std::string& out, std::span<const float> values);  // 0.1,-2
 std::string hash_text(std::uint64_t hash);  // 16 hexadecimal digits
 
 // What all chunks of a reply have in common.

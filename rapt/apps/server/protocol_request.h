@@ -92,6 +92,7 @@ struct CompletionRequest {
   // --- how it is told
   bool stream = false, include_usage = false, continuous_usage = false;
   bool return_progress = false, timings_per_token = false, return_token_ids = false;
+  Json told;  // members that the reply says again (/v1/responses): an object or null
 
   // --- who and where
   std::string user, cache_salt;  // cache_salt: part of Request::space

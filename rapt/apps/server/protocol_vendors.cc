@@ -71,6 +71,21 @@ http::Reply error_reply(const ApiError& error, Vendor vendor, std::string_view r
   return reply;
 }
 
+std::span<const FieldTable> vendor_tables() {
+  static const FieldTable tables[] = {{"messages", messages_rules()},
+                                      {"count_tokens", messages_prompt_rules()},
+                                      {"messages_output", messages_output_rules()},
+                                      {"responses", responses_rules()},
+                                      {"responses_text", responses_text_rules()},
+                                      {"responses_reasoning", responses_reasoning_rules()},
+                                      {"ollama_chat", ollama_rules("ollama_chat")},
+                                      {"ollama_generate", ollama_rules("ollama_generate")},
+                                      {"ollama_options", ollama_rules("ollama_options")},
+                                      {"ollama_embed", ollama_rules("ollama_embed")},
+                                      {"ollama_show", ollama_rules("ollama_show")}};
+  return tables;
+}
+
 // ------------------------------------------------------------------------------------------------- readers
 CompletionRequest Translation::read(CompletionRequest (*reader)(const Json&, const ReadOptions&),
                                     const ReadOptions& options) const {

@@ -63,7 +63,8 @@ struct OllamaModel {
 std::string ollama_tags_reply(std::span<const OllamaModel> models);
 std::string ollama_ps_reply(std::span<const OllamaModel> models);
 std::string ollama_show_reply(const OllamaModel& model);
-std::string read_ollama_show(const Json& body);  // the name of the model
+void check_ollama_show(const Json& body);
+std::string ollama_parameter_size(Dim n);  // "134.52M"
 std::string rfc3339(std::int64_t seconds);  // "2026-11-19T15:13:04Z"
 
 // --- what they share

@@ -3,6 +3,7 @@
 // (text/answer_parts.h). One class tells the parts apart, for streams and whole replies alike; each API says
 // how a part looks.
 #pragma once
+#include "rapt/apps/server/protocol_fields.h"
 #include "rapt/apps/server/protocol_vendors.h"
 #include "rapt/text/answer_parts.h"
 
@@ -53,6 +54,15 @@ class PartWriter : public AnswerWriter {
 };
 
 bool is_json_object(std::string_view text);
+
+// Rules of the tables, for the document.
+std::span<const FieldRule> messages_rules();
+std::span<const FieldRule> messages_prompt_rules();
+std::span<const FieldRule> messages_output_rules();
+std::span<const FieldRule> responses_rules();
+std::span<const FieldRule> responses_text_rules();
+std::span<const FieldRule> responses_reasoning_rules();
+std::span<const FieldRule> ollama_rules(std::string_view name);
 
 class MessagesWriter final : public PartWriter {
  public:
@@ -122,7 +132,9 @@ class OllamaWriter : public PartWriter {
   std::string line(std::string_view said, std::string_view logprobs, std::string_view ending = {}) const;
   std::string ending(const AnswerEnd& end) const;
 
-  std::string name_, arguments_;  // of a call that is being written
+  static std::string call_json(std::string_view id, std::string_view name, std::string_view arguments);
+
+  std::string name_, id_, arguments_;  // of a call that is being written
 };
 
 class OllamaChatWriter final : public OllamaWriter {

@@ -3,10 +3,13 @@
 #include "rapt/apps/server/served_model.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "rapt/base/rng.h"
+#include "rapt/base/sha256.h"
 #include "rapt/device/device.h"
 #include "rapt/nn/model.h"
 #include "rapt/text/prompt.h"
@@ -63,7 +66,52 @@ std::string fingerprint_of(const std::string& program, const Device& device, con
   return "rapt-" + hash_text(hash);
 }
 
+// Seconds since 1970; now where there is no file.
+std::int64_t modified_at(const std::string& path) {
+  std::error_code error;
+  const auto at = fs::last_write_time(path, error);
+  const auto moment =
+      error || path.empty() ? std::chrono::system_clock::now() : std::chrono::file_clock::to_sys(at);
+  return std::chrono::duration_cast<std::chrono::seconds>(moment.time_since_epoch()).count();
+}
+
 }  // namespace
+
+OllamaModel ollama_model(const ServedModel& m) {
+  OllamaModel o{.name = m.name,
+                .family = m.checkpoint.family.empty() ? "rapt" : m.checkpoint.family,
+                .format = m.checkpoint.format == "folder" ? "safetensors" : m.checkpoint.format,
+                .chat_template = m.template_source,
+                .modified = m.modified,
+                .bytes = m.card.bytes,
+                .parameters = m.card.parameters,
+                .context = m.card.context,
+                .width = m.card.width,
+                .layers = m.card.layers,
+                .heads = m.card.heads,
+                .vocabulary = m.card.vocabulary,
+                .sampling = m.read.sampling};
+  for (const std::byte b : sha256(m.fingerprint)) {
+    constexpr char kHex[] = "0123456789abcdef";
+    o.digest += kHex[std::to_integer<int>(b) >> 4];
+    o.digest += kHex[std::to_integer<int>(b) & 15];
+  }
+  if (const auto& decoder = m.checkpoint.model->decoder)
+    for (const Layer& layer : decoder->layers)
+      for (const Part& p : layer.parts)
+        if (const Attention* a = p.attention(); a && !a->spec.cross)
+          o.kv_heads = std::max<Dim>(o.kv_heads, a->spec.kv_heads);
+  std::map<DType, std::size_t> types;  // the one that most bytes have
+  for (const Weight& w : m.checkpoint.model->weights) types[w.format] += w.bytes();
+  const auto most = std::max_element(types.begin(), types.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most != types.end())
+    for (const char c : std::string_view(name_of(most->first)))
+      o.type += static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
+  if (m.writes()) o.capabilities.emplace_back("completion");
+  if (m.embeds()) o.capabilities.emplace_back("embedding");
+  return o;
+}
 
 std::string name_of_file(const std::string& path) {
   fs::path p(path);
@@ -109,6 +157,7 @@ std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& opt
   m->rows = options.rows > 0 ? options.rows : std::clamp<Dim>(4 * m->speed.useful_rows, 8, 64);
   m->engine->limit_rows(m->rows);
 
+  m->modified = modified_at(path);
   m->read.vocabulary = r.vocab;
   m->read.min_tokens = m->read.stop_token_ids = true;
   if (m->translates()) m->read.sampling.temperature = 0;  // a translation is not drawn unless asked for

@@ -8,6 +8,7 @@
 
 #include "rapt/apps/server/protocol_reply.h"
 #include "rapt/apps/server/protocol_request.h"
+#include "rapt/apps/server/protocol_vendors.h"
 #include "rapt/apps/server/served_answers.h"
 #include "rapt/load/checkpoint.h"
 #include "rapt/text/chat_template.h"
@@ -43,6 +44,7 @@ struct ServedModel {
   EngineSpeed speed;
   ReadOptions read;
   ModelCard card;
+  std::int64_t modified = 0;  // its file, seconds since 1970
   Dim rows = 0;
 
   const Recipe& recipe() const { return checkpoint.model->recipe; }
@@ -60,6 +62,9 @@ struct ServedModel {
   // Of a text prompt as it was asked for.
   std::vector<std::int32_t> prompt_ids(const TextOrIds& prompt, bool add_special) const;
 };
+
+// As Ollama's clients are told of it. Its digest is one of the fingerprint, not of the file's bytes.
+OllamaModel ollama_model(const ServedModel& model);
 
 // What clients call a file that is given no name.
 std::string name_of_file(const std::string& path);

@@ -74,13 +74,14 @@ void Service::State::run_worker(Work& queue) {
 ServedModel& Service::State::find_model(std::string_view name) {
   for (const auto& m : models)
     if (m->name == name) return *m;
+  if (name.ends_with(":latest")) return find_model(name.substr(0, name.size() - 7));  // Ollama's clients
   if (models.size() == 1) return *models[0];  // clients name models of other servers
   std::string names = models.empty() ? "none" : "";
   for (const auto& m : models) names += (names.empty() ? "" : ", ") + m->name;
   throw model_error(name, names);
 }
 
-void Service::State::prepare(const JobPtr& job, const http::Request& request, bool chat) {
+void Service::State::prepare(const JobPtr& job, const http::Request& request) {
   if (job->gone) return;
   try {
     const Json body = read_body(request.body);
@@ -89,6 +90,7 @@ void Service::State::prepare(const JobPtr& job, const http::Request& request, bo
       return server->post([this, job, text = std::move(text)] { reply(job, 200, text); });
     }
     const Json* name = body.find("model");
+    if (!name && job->task == Task::show) name = body.find("name");
     ServedModel& model = find_model(name && name->is_string() ? std::string_view(name->string()) : "");
     {
       const std::lock_guard hold(lock);
@@ -96,7 +98,7 @@ void Service::State::prepare(const JobPtr& job, const http::Request& request, bo
       job->headers.push_back({"rapt-model", model.name});
     }
     switch (job->task) {
-      case Task::completion: prepare_completion(job, body, chat); break;
+      case Task::completion: prepare_completion(job, body); break;
       case Task::embeddings:
       case Task::rerank:
       case Task::classify: prepare_vectors(job, body); break;
@@ -118,19 +120,25 @@ void Service::State::make_parts(Job& job, std::size_t count) {
 }
 
 // --------------------------------------------------------------------------------------------- completions
-void Service::State::prepare_completion(const JobPtr& job, const Json& body, bool chat) {
+void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
   ServedModel& m = *job->model;
   if (!m.writes())
     throw ApiError(400, "invalid_value",
                    concat("model '", m.name, "' writes no text; it is for ",
                           m.classifies() ? "/v1/classify" : "/v1/embeddings"),
                    "model");
-  job->asked = chat ? read_chat(body, m.read) : read_completion(body, m.read);
+  const std::int64_t now =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
+  if (vendor_of(job->route) == Vendor::ollama)
+    if (std::string loaded = ollama_load_reply(job->form, body, m.name, now); !loaded.empty()) {
+      server->post([this, job, loaded = std::move(loaded)] { reply(job, 200, loaded); });
+      return;
+    }
+  job->asked = dialect(job->form).read(body, m.read);
   CompletionRequest& asked = job->asked;
-  job->head = {.id = concat(chat ? "chatcmpl-" : "cmpl-", random_id()),
-               .created = std::chrono::duration_cast<std::chrono::seconds>(
-                              std::chrono::system_clock::now().time_since_epoch())
-                              .count(),
+  job->head = {.id = concat(dialect(job->form).id, random_id()),
+               .created = now,
                .model = m.name,
                .fingerprint = m.fingerprint};
   const bool endless = asked.endless.window > 0;
@@ -139,7 +147,7 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
 
   // Prompts as tokens.
   std::vector<std::vector<std::int32_t>> prompts;
-  if (chat) prompts.push_back(m.chat_prompt(asked));
+  if (asked.chat) prompts.push_back(m.chat_prompt(asked));
   else
     for (const TextOrIds& p : asked.prompts) prompts.push_back(m.prompt_ids(p, asked.add_special_tokens));
   const Dim context = m.engine->context(), most = asked.generate.max_tokens;
@@ -176,10 +184,12 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
   static std::atomic<std::uint64_t> number = 0;
   if (wanted.any() || number++ % kWatched == 0) job->look.emplace(job->taps, *m.checkpoint.model, wanted);
   if (wanted.live) {
-    if (!asked.stream || answers != 1 || m.translates() || asked.prompt_logprobs >= 0)
+    if (!asked.stream || answers != 1 || m.translates() || asked.prompt_logprobs >= 0 ||
+        (job->form != Form::chat && job->form != Form::text))
       throw ApiError(
           400, "invalid_value",
-          "rapt.look: \"live\" needs stream: true, one prompt, n: 1 and no echoed log-probabilities",
+          "rapt.look: \"live\" needs stream: true, one prompt, n: 1 and no echoed log-probabilities, on "
+          "/v1/chat/completions or /v1/completions",
           "rapt.look");
     job->live.emplace(job->taps, *m.checkpoint.model);
   }
@@ -231,7 +241,8 @@ void Service::State::prepare_vectors(const JobPtr& job, const Json& body) {
                    "model");
   std::vector<TextOrIds> inputs;
   if (job->task == Task::embeddings) {
-    job->embeddings = read_embeddings(body, m.read);
+    job->embeddings = vendor_of(job->route) == Vendor::ollama ? read_ollama_embed(body, m.read)
+                                                              : read_embeddings(body, m.read);
     inputs = std::move(job->embeddings.inputs);
   } else if (job->task == Task::rerank) {
     job->rerank = read_rerank(body, m.read);
@@ -329,7 +340,11 @@ std::string Service::State::answer_text(const JobPtr& job, const Json& body) {
     }
     case Task::detokenize: return detokenize_reply(t.decode(read_detokenize(body, m.read).ids, true));
     case Task::apply_template: return template_reply(m.chat_text(read_template(body, m.read)));
-    default: return input_tokens_reply(static_cast<Dim>(m.chat_ids(read_template(body, m.read)).size()));
+    case Task::show: check_ollama_show(body); return ollama_show_reply(ollama_model(m));
+    default: {
+      const auto n = static_cast<Dim>(m.chat_ids(dialect(job->form).read_prompt(body, m.read)).size());
+      return job->form == Form::messages ? count_tokens_reply(n) : input_tokens_reply(n);
+    }
   }
 }
 
