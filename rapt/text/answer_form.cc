@@ -88,8 +88,8 @@ class Learner {
     }
   }
 
-  // Where the answer begins in a rendered conversation: where the prompt for it ends. A prompt that goes on in
-  // another way (it opens a thought) counts up to the last mark or line that they share.
+  // Where the answer begins in a rendered conversation: where the prompt for it ends. A prompt that goes on
+  // in another way (it opens a thought) counts up to the last mark or line that they share.
   std::size_t answer(std::string_view rendered) const {
     const auto differ =
         std::mismatch(rendered.begin(), rendered.end(), prompt_.begin(), prompt_.end()).first -
@@ -243,6 +243,10 @@ class Learner {
 AnswerForm learn_answer_form(const ChatTemplate& chat, const ChatOptions& options,
                              std::span<const std::string> stops) {
   return Learner(chat, options, stops).learn();
+}
+
+bool prompt_thinks(const AnswerForm& form, std::string_view prompt) {
+  return !form.channels && !form.think_begin.empty() && trim(prompt).ends_with(form.think_begin);
 }
 
 CallForm plain_call_form() {

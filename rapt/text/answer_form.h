@@ -2,11 +2,12 @@
 // How the answers of one model look: where what it thinks stands, and how it calls functions. Nobody writes
 // this down for a model; its chat template shows it, for it renders earlier answers in the form in which the
 // model learned to give them. A conversation with marked texts is rendered, and the marks are looked for:
-//   <|im_start|>assistant\n<tool_call>\n{"name": "MARK", "arguments": {"KEY": "VALUE"}}\n</tool_call><|im_end|>
-//                          begin                 middle                             end
+//   <tool_call>\n{"name": "MARK", "arguments": {"KEY": "VALUE"}}\n</tool_call><|im_end|>
+//   begin                        middle                           end
 #pragma once
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "rapt/text/chat_template.h"
 
@@ -36,8 +37,8 @@ struct CallForm {
 struct AnswerForm {
   // What is thought comes first, between these: "<think>", "</think>"; "": nothing is told apart.
   std::string think_begin, think_end;
-  // Thoughts, text and calls are messages of one answer, each with a header (channels.h says how). text_begin:
-  // that of the text.
+  // Thoughts, text and calls are messages of one answer, each with a header (channels.h says how).
+  // text_begin: that of the text.
   bool channels = false;
   std::string text_begin;
   CallForm calls;
@@ -47,6 +48,8 @@ struct AnswerForm {
 // as long as rendering a dozen short conversations.
 AnswerForm learn_answer_form(const ChatTemplate& chat, const ChatOptions& options,
                              std::span<const std::string> stops);
+// Whether a prompt ends with the beginning of a thought.
+bool prompt_thinks(const AnswerForm& form, std::string_view prompt);
 // {"name": "…", "arguments": {…}}, for models whose template knows no calls.
 CallForm plain_call_form();
 

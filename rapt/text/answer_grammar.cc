@@ -78,12 +78,10 @@ class AnswerRulesBuilder {
   // Any text in front of a mark.
   Node text_before(std::string_view mark) {
     if (mark.empty() || is_token(mark)) return b_.text();
-    std::string stop(mark);
+    std::string stop;
     split(
         mark, [](std::int32_t) {},
-        [&, first = true](std::string_view text) mutable {
-          if (std::exchange(first, false)) stop = text;
-        });
+        [&](std::string_view text) { stop = stop.empty() ? std::string(text) : stop; });
     return b_.text({stop});
   }
 

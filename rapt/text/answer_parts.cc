@@ -57,7 +57,7 @@ std::string call_id(std::string_view seed, int call, std::size_t length) {
 }  // namespace
 
 AnswerParser::AnswerParser(const AnswerForm& form, Options options)
-    : form_(form), options_(std::move(options)) {}
+    : form_(&form), options_(std::move(options)) {}
 
 std::vector<AnswerPart> AnswerParser::push(std::string_view text) {
   Parts out;
@@ -92,9 +92,9 @@ bool AnswerParser::step(Parts& out, bool last) {
 }
 
 bool AnswerParser::begin(bool last) {
-  if (form_.channels) return state_ = State::header, true;
+  if (form_->channels) return state_ = State::header, true;
   state_ = options_.thinks ? State::before_thought : State::text;
-  const std::string& mark = form_.think_begin;
+  const std::string& mark = form_->think_begin;
   if (options_.thinks || mark.empty()) return true;
   const std::string_view rest = std::string_view(held_).substr(space(held_));
   if (rest.starts_with(mark)) {
@@ -108,7 +108,7 @@ bool AnswerParser::begin(bool last) {
 }
 
 bool AnswerParser::think(Parts& out, bool last) {
-  const std::string_view mark = form_.think_end, held = held_;
+  const std::string_view mark = form_->think_end, held = held_;
   const std::size_t at = mark.empty() ? std::string_view::npos : held.find(mark);
   if (at == std::string_view::npos) {
     const std::size_t open = last || mark.empty() ? 0 : begun(held, mark);
@@ -125,7 +125,7 @@ bool AnswerParser::think(Parts& out, bool last) {
 
 // Text, until a call begins.
 bool AnswerParser::write(Parts& out, bool last) {
-  const CallForm& form = form_.calls;
+  const CallForm& form = form_->calls;
   if (!options_.calls || !form.known() || (!form.anywhere && began_))
     return tell(out, Kind::text, held_.size()), false;
   if (held_.empty()) return false;
@@ -164,7 +164,7 @@ bool AnswerParser::write(Parts& out, bool last) {
 
 // Behind the arguments of a call: another one, or the end.
 bool AnswerParser::go_on(Parts& out, bool last) {
-  const CallForm& form = form_.calls;
+  const CallForm& form = form_->calls;
   std::size_t end = 0, next = 0;
   std::string_view name;
   const Match another = form.between.empty() ? Match::no : match_call(form.between, next, name);
@@ -241,7 +241,7 @@ bool AnswerParser::take_arguments(Parts& out) {
   tell(out, Kind::call_arguments, at);
   if (!whole) return false;
   out.push_back({.kind = Kind::call_end, .call = calls_ - 1});
-  state_ = form_.channels ? State::message : State::called;
+  state_ = form_->channels ? State::message : State::called;
   channel_ = Kind::call_begin;
   return true;
 }
@@ -270,7 +270,7 @@ AnswerParser::Match AnswerParser::match_call(std::string_view opening, std::size
   if (at - from > kMostName) return Match::no;
   if (at == held_.size()) return Match::partly;
   name = std::string_view(held_).substr(from, at - from);
-  return name.empty() ? Match::no : match(form_.calls.middle, at);
+  return name.empty() ? Match::no : match(form_->calls.middle, at);
 }
 
 void AnswerParser::tell(Parts& out, Kind kind, std::size_t count) {
@@ -286,7 +286,7 @@ void AnswerParser::begin_call(Parts& out, std::string_view name) {
   out.push_back({.kind = Kind::call_begin,
                  .text = std::string(name),
                  .call = calls_,
-                 .id = call_id(options_.seed, calls_, form_.calls.id_length)});
+                 .id = call_id(options_.seed, calls_, form_->calls.id_length)});
   ++calls_;
   began_ = true;
   depth_ = 0;
@@ -304,12 +304,8 @@ void AnswerMessage::add(const AnswerPart& part) {
   }
 }
 
-AnswerMessage read_answer(const AnswerForm& form, AnswerParser::Options options, std::string_view text) {
-  AnswerParser parser(form, std::move(options));
-  AnswerMessage out;
-  for (const AnswerPart& part : parser.push(text)) out.add(part);
-  for (const AnswerPart& part : parser.finish()) out.add(part);
-  return out;
+bool AnswerMessage::called() const {
+  return std::ranges::any_of(calls, [](const Call& call) { return call.whole; });
 }
 
 }  // namespace rapt

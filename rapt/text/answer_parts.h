@@ -58,7 +58,7 @@ class AnswerParser {
   void begin_call(Parts& out, std::string_view name);
   bool take_arguments(Parts& out);
 
-  const AnswerForm& form_;
+  const AnswerForm* form_;
   Options options_;
   State state_ = State::start;
   std::string held_;  // not told apart yet
@@ -79,7 +79,7 @@ struct AnswerMessage {
   std::string reasoning, text;
   std::vector<Call> calls;
   void add(const AnswerPart& part);
+  bool called() const;  // a call is whole
 };
-AnswerMessage read_answer(const AnswerForm& form, AnswerParser::Options options, std::string_view text);
 
 }  // namespace rapt

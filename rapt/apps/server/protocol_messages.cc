@@ -85,7 +85,8 @@ void add_assistant(MessagesReading& r, const Json::Array& blocks, std::string_vi
       more(thought, block_text(block, "thinking", at));
     } else if (type == "tool_use") {
       const std::string name = block_text(block, "name", at), id = block_text(block, "id", at);
-      if (name.empty() || name.size() > 256) bad_field(concat(at, ".name"), "a name of 1 to 256 bytes is wanted");
+      if (name.empty() || name.size() > 256)
+        bad_field(concat(at, ".name"), "a name of 1 to 256 bytes is wanted");
       if (id.size() > 256) bad_field(concat(at, ".id"), "at most 256 bytes are allowed");
       const Json* input = member(block, "input");
       if (input && !input->is_object()) bad_field(concat(at, ".input"), "it must be an object");
@@ -258,8 +259,9 @@ constexpr std::array kMessagesPrompt = std::to_array<Field<Msg>>({
     {items_rule("tools", Kind::list, kMostTools, "name, description, input_schema."), put_tools},
     {items_rule("tool_choice", Kind::object, 8, "type: auto, any, none, or tool with its name."),
      put_tool_choice},
-    {items_rule("thinking", Kind::object, 8,
-                "type: enabled, adaptive, disabled; the template's enable_thinking. budget_tokens has no effect."),
+    {items_rule(
+         "thinking", Kind::object, 8,
+         "type: enabled, adaptive, disabled; the template's enable_thinking. budget_tokens has no effect."),
      put_thinking},
     {schema_rule("output_config", "messages_output", "Effort, and the form of the answer."),
      [](Msg& r, J v, P path) { read_fields<Msg>(kOutputConfig, r, v, concat(path, ".")); }},
@@ -366,23 +368,25 @@ std::span<const FieldRule> messages_output_rules() {
 // --------------------------------------------------------------------------------------------------- writer
 std::string MessagesWriter::head(std::string_view content, std::string_view stop,
                                  const std::string& usage) const {
-  return concat("{\"id\":", in_quotes(head_.id), ",\"type\":\"message\",\"role\":\"assistant\",\"model\":",
-                in_quotes(head_.model), ",\"content\":[", content, "],", stop, ",\"usage\":", usage);
+  return concat("{\"id\":", in_quotes(head_.id),
+                ",\"type\":\"message\",\"role\":\"assistant\",\"model\":", in_quotes(head_.model),
+                ",\"content\":[", content, "],", stop, ",\"usage\":", usage);
 }
 
 void MessagesWriter::begin(std::string& out, const Usage& usage) {
   Usage before = usage;
   before.completion_tokens = 0;
-  out += message_event("message_start",
-                       concat("\"message\":", head("", "\"stop_reason\":null,\"stop_sequence\":null",
-                                                   message_usage(before)), "}"));
+  out += message_event(
+      "message_start",
+      concat("\"message\":", head("", "\"stop_reason\":null,\"stop_sequence\":null", message_usage(before)),
+             "}"));
 }
 
 void MessagesWriter::open(std::string& out, AnswerPart::Kind kind, std::string_view block) {
   close(out);
   ++index_, open_ = true, kind_ = kind;
-  out += message_event("content_block_start",
-                       concat("\"index\":", index_, ",\"content_block\":{", block, "}"));
+  out +=
+      message_event("content_block_start", concat("\"index\":", index_, ",\"content_block\":{", block, "}"));
 }
 
 void MessagesWriter::close(std::string& out) {
@@ -393,9 +397,8 @@ void MessagesWriter::close(std::string& out) {
 void MessagesWriter::part(std::string& out, const AnswerPart& part) {
   using Part = AnswerPart::Kind;
   const auto delta = [&](const char* type, const char* name) {
-    out += message_event("content_block_delta",
-                         concat("\"index\":", index_, ",\"delta\":{\"type\":\"", type, "\",\"", name,
-                                "\":", in_quotes(part.text), "}"));
+    out += message_event("content_block_delta", concat("\"index\":", index_, ",\"delta\":{\"type\":\"", type,
+                                                       "\",\"", name, "\":", in_quotes(part.text), "}"));
   };
   switch (part.kind) {
     case Part::text:
@@ -408,8 +411,9 @@ void MessagesWriter::part(std::string& out, const AnswerPart& part) {
       delta("thinking_delta", "thinking");
       break;
     case Part::call_begin:
-      open(out, Part::call_begin, concat("\"type\":\"tool_use\",\"id\":", in_quotes(part.id), ",\"name\":",
-                                         in_quotes(part.text), ",\"input\":{}"));
+      open(out, Part::call_begin,
+           concat("\"type\":\"tool_use\",\"id\":", in_quotes(part.id), ",\"name\":", in_quotes(part.text),
+                  ",\"input\":{}"));
       break;
     case Part::call_arguments: delta("input_json_delta", "partial_json"); break;
     case Part::call_end: close(out); break;

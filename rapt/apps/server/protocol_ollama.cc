@@ -40,7 +40,8 @@ void copy_option(Oll& r, const Json& value, std::string_view path) {
 constexpr std::array kOllamaOptions = std::to_array<Field<Oll>>({
     {integer_rule("num_predict", -2, kInt32, "Most tokens of the answer; -1 and -2: what the context holds."),
      [](Oll& r, J v, P) { r.translation.set("max_tokens", std::max<std::int64_t>(-1, v.integer())); }},
-    {integer_rule("seed", -kInt64, kInt64, "The same seed gives the same answer; -1 or none: drawn, and told."),
+    {integer_rule("seed", -kInt64, kInt64,
+                  "The same seed gives the same answer; -1 or none: drawn, and told."),
      copy_option},
     {strings_rule("stop", 1, 256, 16, "Texts that end the answer and are not part of it."), copy_option},
     {number_rule("temperature", 0, 2, "0: the most probable token. Default 1."), copy_option},
@@ -165,9 +166,10 @@ void put_ollama_messages(Oll& r, const Json& list, std::string_view path) {
 }
 
 constexpr std::array kOllamaChat = std::to_array<Field<Oll>>({
-    {any_rule("messages",
-              "role: system, user, assistant, tool; content; tool_calls, tool_name, thinking. None: the model "
-              "is only loaded, which it is."),
+    {any_rule(
+         "messages",
+         "role: system, user, assistant, tool; content; tool_calls, tool_name, thinking. None: the model "
+         "is only loaded, which it is."),
      put_ollama_messages},
     {items_rule("tools", Kind::list, kMostTools, "{\"type\": \"function\", \"function\": {…}}."),
      [](Oll& r, J v, P) { r.translation.set("tools", v); }},
@@ -233,7 +235,8 @@ CompletionRequest finish_ollama(Oll& r, bool text, const ReadOptions& options) {
 std::string details_of(const OllamaModel& m) {
   const std::string family = in_quotes(m.family);
   return concat("{\"parent_model\":\"\",\"format\":", in_quotes(m.format), ",\"family\":", family,
-                ",\"families\":[", family, "],\"parameter_size\":", in_quotes(ollama_parameter_size(m.parameters)),
+                ",\"families\":[", family,
+                "],\"parameter_size\":", in_quotes(ollama_parameter_size(m.parameters)),
                 ",\"quantization_level\":", in_quotes(m.type), "}");
 }
 
@@ -347,16 +350,16 @@ std::string ollama_show_reply(const OllamaModel& m) {
   const auto of = [&](const char* name, Dim n) {
     return n > 0 ? concat(",", in_quotes(concat(m.family, ".", name)), ":", n) : std::string();
   };
-  return concat(
-      "{\"modelfile\":\"\",\"parameters\":",
-      in_quotes(concat("temperature ", shortest(m.sampling.temperature), "\ntop_p ", shortest(m.sampling.top_p),
-                    "\ntop_k ", m.sampling.top_k)),
-      ",\"template\":", in_quotes(m.chat_template), ",\"details\":", details_of(m),
-      ",\"model_info\":{\"general.architecture\":", in_quotes(m.family),
-      ",\"general.parameter_count\":", m.parameters, of("context_length", m.context),
-      of("embedding_length", m.width), of("block_count", m.layers), of("attention.head_count", m.heads),
-      of("attention.head_count_kv", m.kv_heads), of("vocab_size", m.vocabulary),
-      "},\"capabilities\":", list_of(m.capabilities), ",\"modified_at\":", in_quotes(rfc3339(m.modified)), "}");
+  return concat("{\"modelfile\":\"\",\"parameters\":",
+                in_quotes(concat("temperature ", shortest(m.sampling.temperature), "\ntop_p ",
+                              shortest(m.sampling.top_p), "\ntop_k ", m.sampling.top_k)),
+                ",\"template\":", in_quotes(m.chat_template), ",\"details\":", details_of(m),
+                ",\"model_info\":{\"general.architecture\":", in_quotes(m.family),
+                ",\"general.parameter_count\":", m.parameters, of("context_length", m.context),
+                of("embedding_length", m.width), of("block_count", m.layers),
+                of("attention.head_count", m.heads), of("attention.head_count_kv", m.kv_heads),
+                of("vocab_size", m.vocabulary), "},\"capabilities\":", list_of(m.capabilities),
+                ",\"modified_at\":", in_quotes(rfc3339(m.modified)), "}");
 }
 
 // --------------------------------------------------------------------------------------------------- tables

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "rapt/apps/server/protocol_request.h"
+#include "rapt/text/answer_parts.h"
 #include "rapt/text/tokenizer/tokenizer.h"
 
 namespace rapt::server {
@@ -62,7 +63,12 @@ struct ReplyChoice {
   std::span<const TokenChoice> prompt = {};
   std::string stop = {};  // which of GenerateOptions::stops ended it
 };
-std::string_view finish_reason(Finish finish);  // cancelled (a deadline): "length"
+// cancelled (a deadline): "length"; called: it ends with calls of functions.
+std::string_view finish_reason(Finish finish, bool called = false);
+// Tells the answer of this choice apart; nothing where all of it is text.
+std::optional<AnswerParser> answer_parser(const CompletionRequest& request, const ReplyHead& head, int index);
+AnswerMessage answer_message(const CompletionRequest& request, const ReplyHead& head,
+                             const ReplyChoice& choice);
 // `rapt` of a reply with one choice: {"seed":…,"hash":…,…}.
 std::string rapt_text(const RaptInfo& info, const ReplyChoice& choice);
 // {"token":…,"logprob":…,"bytes":[…],"top_logprobs":[…]}; behind another one: with a comma before it.
@@ -154,10 +160,14 @@ class ChunkWriter final : public AnswerWriter {
     std::string content;  // entries of log-probabilities (chat)
     TextLogprobs lists;  // … (text)
     std::string ids, prompt_ids;
+    std::optional<AnswerParser> parser = {};
+    bool called = false;  // a call of a function is whole
     bool any() const { return !content.empty() || !lists.empty() || !ids.empty() || !prompt_ids.empty(); }
   };
   void begin(std::string& out);
   void chunk(std::string& out, int index, std::string_view text, const ChunkExtras& extras);
+  void delta_chunk(std::string& out, int index, std::string_view delta, const ChunkExtras& extras);
+  void parts(std::string& out, int index, std::span<const AnswerPart> parts, const ChunkExtras& extras);
   void close(std::string& out, const ChunkExtras& extras, std::string_view info = {},
              std::string_view prompt_ids = {}) const;
 

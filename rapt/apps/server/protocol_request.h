@@ -13,6 +13,7 @@
 #include "rapt/apps/server/protocol_tools.h"
 #include "rapt/base/json.h"
 #include "rapt/run/batch.h"
+#include "rapt/text/answer_form.h"
 #include "rapt/text/chat_template.h"
 #include "rapt/use/generation.h"
 
@@ -62,6 +63,10 @@ struct CompletionRequest {
   ToolRequest tools;
 
   AnswerFormat format;  // what the text of an answer must be
+  // How the answer is told apart, and whether its prompt has begun a thought; set by who knows the model
+  // (served_answers.h). null: all of it is text.
+  const AnswerForm* form = nullptr;
+  bool thinks = false;
 
   // --- text
   std::vector<TextOrIds> prompts;  // choice number = prompt * generate.samples + sample

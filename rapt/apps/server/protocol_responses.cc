@@ -97,7 +97,7 @@ void add_message(ResponsesReading& r, const Json& item, std::string_view path) {
 void add_item(ResponsesReading& r, const Json& item, std::string_view path) {
   if (!item.is_object()) bad_field(path, concat("an item is an object, not ", item.type_name()));
   const Json* given_type = item_member(item, "type");
-  const std::string type = !given_type                ? "message"
+  const std::string type = !given_type               ? "message"
                            : given_type->is_string() ? std::string(given_type->string())
                                                      : "";
   if (type == "message") {
@@ -128,7 +128,8 @@ void add_item(ResponsesReading& r, const Json& item, std::string_view path) {
     }
     r.speaking = r.speaking || !r.thought.empty();
   } else if (type == "item_reference") {
-    unsupported_field(path, "refers to an item of an earlier response, and nothing is kept here; send it whole");
+    unsupported_field(path,
+                      "refers to an item of an earlier response, and nothing is kept here; send it whole");
   } else {
     unsupported_field(concat(path, ".type"),
                       concat("is '", type.substr(0, 40),
@@ -158,8 +159,8 @@ void put_response_tools(ResponsesReading& r, const Json& list, std::string_view 
     if (!type || !type->is_string())
       bad_field(at, "a tool is an object like {\"type\": \"function\", \"name\", \"parameters\"}");
     if (type->string() != "function")
-      unsupported_field(concat(at, ".type"), concat("is '", type->string().substr(0, 40),
-                                                    "'; only functions can be offered"));
+      unsupported_field(concat(at, ".type"),
+                        concat("is '", type->string().substr(0, 40), "'; only functions can be offered"));
     const Json* name = item_member(tool, "name");
     if (!name) bad_field(concat(at, ".name"), "it is required");
     tools.push_back(function_tool(*name, item_member(tool, "description"), item_member(tool, "parameters"),
@@ -337,7 +338,8 @@ std::string ResponsesWriter::item_json(std::size_t index, std::string_view statu
                     begun ? "" : output_text_part(item.text, item.logprobs), "]}");
     case AnswerPart::Kind::reasoning:
       return concat(out, "\"reasoning\",\"summary\":[],\"content\":[",
-                    begun ? "" : concat("{\"type\":\"reasoning_text\",\"text\":", in_quotes(item.text), "}"), "]}");
+                    begun ? "" : concat("{\"type\":\"reasoning_text\",\"text\":", in_quotes(item.text), "}"),
+                    "]}");
     default:
       return concat(out, "\"function_call\",\"call_id\":", in_quotes(item.call_id),
                     ",\"name\":", in_quotes(item.name), ",\"arguments\":", in_quotes(begun ? "" : item.text), "}");
@@ -345,8 +347,9 @@ std::string ResponsesWriter::item_json(std::size_t index, std::string_view statu
 }
 
 std::string ResponsesWriter::response(std::string_view status, const AnswerEnd* end) const {
-  std::string out = concat("{\"id\":", in_quotes(head_.id), ",\"object\":\"response\",\"created_at\":",
-                           head_.created, ",\"status\":\"", status, "\",\"error\":null");
+  std::string out =
+      concat("{\"id\":", in_quotes(head_.id), ",\"object\":\"response\",\"created_at\":", head_.created,
+             ",\"status\":\"", status, "\",\"error\":null");
   const auto member = [&](const char* name, std::string_view value) {  // what the request said, or this
     const Json* told = request_.told.find(name);
     out += concat(",\"", name, "\":", told ? told->dump(0) : std::string(value));
@@ -366,11 +369,12 @@ std::string ResponsesWriter::response(std::string_view status, const AnswerEnd* 
   member("text", "{\"format\":{\"type\":\"text\"}}");
   member("tool_choice", "\"auto\"");
   member("tools", "[]");
-  out += concat(",\"previous_response_id\":null,\"background\":false,\"store\":false,\"truncation\":\"disabled\"",
-                ",\"temperature\":", shortest(request_.generate.sampler.temperature),
-                ",\"top_p\":", shortest(request_.generate.sampler.top_p),
-                ",\"system_fingerprint\":", in_quotes(head_.fingerprint),
-                ",\"usage\":", end ? response_usage(end->usage) : "null");
+  out += concat(
+      ",\"previous_response_id\":null,\"background\":false,\"store\":false,\"truncation\":\"disabled\"",
+      ",\"temperature\":", shortest(request_.generate.sampler.temperature),
+      ",\"top_p\":", shortest(request_.generate.sampler.top_p),
+      ",\"system_fingerprint\":", in_quotes(head_.fingerprint),
+      ",\"usage\":", end ? response_usage(end->usage) : "null");
   if (end) out += concat(",\"rapt\":", rapt_text(end->info, end->choice));
   return out + "}";
 }
@@ -381,8 +385,7 @@ void ResponsesWriter::event(std::string& out, std::string_view type, std::string
 }
 
 std::string ResponsesWriter::place() const {
-  return concat("\"item_id\":", in_quotes(item_id(items_.size() - 1)),
-                ",\"output_index\":", items_.size() - 1);
+  return concat("\"item_id\":", in_quotes(item_id(items_.size() - 1)), ",\"output_index\":", items_.size() - 1);
 }
 
 void ResponsesWriter::begin(std::string& out, const Usage&) {
@@ -396,8 +399,8 @@ void ResponsesWriter::open(std::string& out, Item item) {
   items_.push_back(std::move(item));
   open_ = true;
   event(out, "response.output_item.added",
-        concat("\"output_index\":", items_.size() - 1, ",\"item\":",
-               item_json(items_.size() - 1, "in_progress")));
+        concat("\"output_index\":", items_.size() - 1,
+               ",\"item\":", item_json(items_.size() - 1, "in_progress")));
   const AnswerPart::Kind kind = items_.back().kind;
   if (kind == AnswerPart::Kind::call_begin) return;
   event(out, "response.content_part.added",
@@ -432,8 +435,8 @@ void ResponsesWriter::close(std::string& out, bool cut) {
                  in_quotes(item.text), "}"));
   }
   event(out, "response.output_item.done",
-        concat("\"output_index\":", items_.size() - 1, ",\"item\":",
-               item_json(items_.size() - 1, cut ? "incomplete" : "completed")));
+        concat("\"output_index\":", items_.size() - 1,
+               ",\"item\":", item_json(items_.size() - 1, cut ? "incomplete" : "completed")));
 }
 
 void ResponsesWriter::part(std::string& out, const AnswerPart& part) {
@@ -446,8 +449,7 @@ void ResponsesWriter::part(std::string& out, const AnswerPart& part) {
       item.text += part.text;
       const bool text = part.kind == Part::text;
       const std::string logprobs = std::exchange(logprobs_, {});
-      if (text && !logprobs.empty())
-        item.logprobs += concat(item.logprobs.empty() ? "" : ",", logprobs);
+      if (text && !logprobs.empty()) item.logprobs += concat(item.logprobs.empty() ? "" : ",", logprobs);
       event(out, text ? "response.output_text.delta" : "response.reasoning_text.delta",
             concat(place(), ",\"content_index\":0,\"delta\":", in_quotes(part.text),
                    text ? concat(",\"logprobs\":[", logprobs, "]") : ""));

@@ -15,6 +15,7 @@ bool is_json_object(std::string_view text) {
 void PartWriter::start(std::string& out, const Usage& usage) {
   if (begun_) return;
   begun_ = true;
+  parser_ = answer_parser(request_, head_, 0);
   begin(out, usage);
 }
 
@@ -31,6 +32,7 @@ void PartWriter::token(std::string& out, int /*index*/, std::string_view text, s
   if (id >= 0 && token && request_.generate.logprobs)
     append_token_logprobs(logprobs_, tokenizer_, *token, request_.generate.top_logprobs);
   if (text.empty()) return;
+  if (parser_) return tell(out, parser_->push(text));
   const AnswerPart all[] = {{AnswerPart::Kind::text, std::string(text)}};
   tell(out, all);
 }
@@ -43,6 +45,7 @@ void PartWriter::finish(std::string& /*out*/, const ReplyChoice& choice, const R
 
 void PartWriter::done(std::string& out, const Usage& usage, const GenerateTimes* times) {
   start(out, usage);
+  if (parser_) tell(out, parser_->finish());
   end(out, {choice_, usage, times ? *times : GenerateTimes{}, info_, called_});
 }
 
@@ -52,9 +55,8 @@ std::string PartWriter::whole(std::span<const ReplyChoice> choices, const Usage&
   if (request_.generate.logprobs)
     for (const TokenChoice& t : choice.tokens)
       append_token_logprobs(logprobs_, tokenizer_, t, request_.generate.top_logprobs);
-  AnswerMessage message;
-  message.text = choice.text;
-  return reply(message, {choice, usage, times ? *times : GenerateTimes{}, info, !message.calls.empty()});
+  const AnswerMessage message = answer_message(request_, head_, choice);
+  return reply(message, {choice, usage, times ? *times : GenerateTimes{}, info, message.called()});
 }
 
 }  // namespace rapt::server

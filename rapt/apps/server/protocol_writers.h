@@ -47,6 +47,7 @@ class PartWriter : public AnswerWriter {
   void start(std::string& out, const Usage& usage);
   void tell(std::string& out, std::span<const AnswerPart> parts);
 
+  std::optional<AnswerParser> parser_;
   ReplyChoice choice_;
   RaptInfo info_;
   bool called_ = false;

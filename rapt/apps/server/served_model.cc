@@ -70,8 +70,8 @@ std::string fingerprint_of(const std::string& program, const Device& device, con
 std::int64_t modified_at(const std::string& path) {
   std::error_code error;
   const auto at = fs::last_write_time(path, error);
-  const auto moment = error || path.empty() ? std::chrono::system_clock::now()
-                                            : std::chrono::file_clock::to_sys(at);
+  const auto moment =
+      error || path.empty() ? std::chrono::system_clock::now() : std::chrono::file_clock::to_sys(at);
   return std::chrono::duration_cast<std::chrono::seconds>(moment.time_since_epoch()).count();
 }
 
@@ -106,7 +106,8 @@ OllamaModel ollama_model(const ServedModel& m) {
   const auto most = std::max_element(types.begin(), types.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   if (most != types.end())
-    for (const char c : std::string_view(name_of(most->first))) o.type += static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
+    for (const char c : std::string_view(name_of(most->first)))
+      o.type += static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
   if (m.writes()) o.capabilities.emplace_back("completion");
   if (m.embeds()) o.capabilities.emplace_back("embedding");
   return o;
@@ -149,6 +150,8 @@ std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& opt
   engine.step_seconds = options.step_seconds;
   engine.prefixes = options.prefixes;
   m->engine = std::make_unique<Engine>(device, m->checkpoint, engine);
+  if (m->writes() && !m->translates())
+    m->answers.emplace(m->chat ? &*m->chat : nullptr, m->checkpoint.tokenizer, m->engine->stops());
   if (m->writes() && !m->translates()) m->speed = measure_speed(*m->engine);
   // More answers side by side than four times the useful batch only make each of them slower.
   m->rows = options.rows > 0 ? options.rows : std::clamp<Dim>(4 * m->speed.useful_rows, 8, 64);
@@ -190,7 +193,8 @@ std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& opt
 std::vector<ChatPiece> ServedModel::render(const CompletionRequest& asked) const {
   if (!chat || translates()) {
     std::string text;
-    for (const Json& message : asked.messages.array()) {
+    const Json messages = answers ? answers->messages(asked) : asked.messages;
+    for (const Json& message : messages.array()) {
       const JsonText content = message.find("content")->string();
       if (translates()) text = std::string(content);  // the last one is what is translated
       else text += (text.empty() ? "" : "\n") + std::string(content);
@@ -199,8 +203,8 @@ std::vector<ChatPiece> ServedModel::render(const CompletionRequest& asked) const
   }
   ChatOptions o = chat_options(*checkpoint.tokenizer);
   o.add_generation_prompt = asked.add_generation_prompt && !asked.continue_final;
-  o.variables = asked.variables;
-  std::vector<ChatPiece> pieces = chat->render(asked.messages, o);
+  o.variables = answers ? answers->variables(asked) : asked.variables;
+  std::vector<ChatPiece> pieces = chat->render(answers ? answers->messages(asked) : asked.messages, o);
   if (!asked.continue_final) return pieces;
   return cut_after_final(std::move(pieces), asked.messages.array().back().find("content")->string());
 }
@@ -216,6 +220,15 @@ std::vector<std::int32_t> ServedModel::chat_ids(const CompletionRequest& asked) 
   if (translates()) return source_ids(t, chat_text(asked));
   if (!chat) return text_ids(t, chat_text(asked));
   return rapt::chat_ids(t, render(asked));
+}
+
+std::vector<std::int32_t> ServedModel::chat_prompt(CompletionRequest& asked) const {
+  const std::vector<ChatPiece> pieces = render(asked);
+  std::string text;
+  for (const ChatPiece& p : pieces) text += p.text;
+  if (answers) answers->set_form(asked, text);
+  const Tokenizer& t = *checkpoint.tokenizer;
+  return translates() ? source_ids(t, text) : chat ? rapt::chat_ids(t, pieces) : text_ids(t, text);
 }
 
 std::vector<std::int32_t> ServedModel::prompt_ids(const TextOrIds& prompt, bool add_special) const {

@@ -9,6 +9,7 @@
 #include "rapt/apps/server/protocol_reply.h"
 #include "rapt/apps/server/protocol_request.h"
 #include "rapt/apps/server/protocol_vendors.h"
+#include "rapt/apps/server/served_answers.h"
 #include "rapt/load/checkpoint.h"
 #include "rapt/text/chat_template.h"
 #include "rapt/use/engine.h"
@@ -38,6 +39,7 @@ struct ServedModel {
   const Checkpoint& checkpoint;
   std::optional<ChatTemplate> chat;
   std::string template_source;
+  std::optional<ServedAnswers> answers;  // of a model that writes
   std::unique_ptr<Engine> engine;
   EngineSpeed speed;
   ReadOptions read;
@@ -53,6 +55,8 @@ struct ServedModel {
 
   // Ids of a conversation: through the template, or the messages' texts one after the other.
   std::vector<std::int32_t> chat_ids(const CompletionRequest& asked) const;
+  // … and with them how its answer is told apart (ServedAnswers::set_form).
+  std::vector<std::int32_t> chat_prompt(CompletionRequest& asked) const;
   std::string chat_text(const CompletionRequest& asked) const;
   std::vector<ChatPiece> render(const CompletionRequest& asked) const;
   // Of a text prompt as it was asked for.

@@ -227,7 +227,8 @@ std::optional<http::Reply> Service::on_head(const http::Request& request) {
     error.emplace(401, "invalid_api_key", "a valid key is needed: Authorization: Bearer KEY");
   else if (path->refused)
     error.emplace(403, "not_allowed",
-                  concat(path->path, " is not for strangers: the models here are those that the server was "
+                  concat(path->path,
+                         " is not for strangers: the models here are those that the server was "
                          "started with"));
   else if (request.method == "POST" && !is_json(request))
     error.emplace(415, "invalid_content_type", "the body must be JSON: Content-Type: application/json");

@@ -127,9 +127,9 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
                    concat("model '", m.name, "' writes no text; it is for ",
                           m.classifies() ? "/v1/classify" : "/v1/embeddings"),
                    "model");
-  const std::int64_t now = std::chrono::duration_cast<std::chrono::seconds>(
-                               std::chrono::system_clock::now().time_since_epoch())
-                               .count();
+  const std::int64_t now =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
   if (vendor_of(job->route) == Vendor::ollama)
     if (std::string loaded = ollama_load_reply(job->form, body, m.name, now); !loaded.empty()) {
       server->post([this, job, loaded = std::move(loaded)] { reply(job, 200, loaded); });
@@ -147,7 +147,7 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
 
   // Prompts as tokens.
   std::vector<std::vector<std::int32_t>> prompts;
-  if (asked.chat) prompts.push_back(m.chat_ids(asked));
+  if (asked.chat) prompts.push_back(m.chat_prompt(asked));
   else
     for (const TextOrIds& p : asked.prompts) prompts.push_back(m.prompt_ids(p, asked.add_special_tokens));
   const Dim context = m.engine->context(), most = asked.generate.max_tokens;
@@ -162,6 +162,13 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
   }
   const Dim answers = static_cast<Dim>(prompts.size()) * asked.generate.samples;
   admit(job, answers, tokens);
+
+  if (!m.answers && (asked.tools.active() || asked.format.kind != AnswerFormat::Kind::text))
+    throw ApiError(
+        400, "unsupported_parameter",
+        concat("model '", m.name, "' translates; it calls no functions, and its answers have no form"),
+        asked.tools.active() ? "tools" : asked.format.path);
+  const std::shared_ptr<const Constraint> constraint = m.answers ? m.answers->constraint(asked) : nullptr;
 
   // Observers and edits.
   const AnswerLook::Wanted wanted = AnswerLook::wanted(asked.look);
@@ -200,6 +207,8 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
     (m.translates() ? r.source : r.tokens) = part.prompt;
     r.generate = asked.generate;
     r.generate.stop_ids = asked.stop_token_ids;
+    if (asked.form) r.generate.shown_ids = m.answers->shown_ids();
+    r.constraint = constraint;
     // lm-eval has a prompt scored by asking for one token behind it, and drops the last entry of the lists:
     // there is one even where the model would end.
     if (asked.echo && asked.generate.logprobs && asked.generate.max_tokens == 1) r.generate.ignore_eos = true;
