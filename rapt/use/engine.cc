@@ -83,6 +83,7 @@ void Engine::State::prepare(Job& job) {
   for (const std::int32_t id : r.forced)
     if (id < 0 || id >= vocab)
       fail_usage("generate: the forced token ", id, " is outside the vocabulary of ", vocab);
+  if (r.constraint) r.generate.ignore_eos = false;
   if (!r.forced.empty() && o.beams > 0) fail_usage("generate: forced tokens and beams do not go together");
   if (r.rows.hidden && !r.whole) fail_usage("request: hidden states are those of a whole text");
   if (r.rows.which != Request::Rows::Which::none && !r.rows.see)

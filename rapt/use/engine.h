@@ -34,6 +34,9 @@ struct Request {
   GenerateOptions generate;  // max_tokens 0: nothing is written
   std::vector<std::int32_t> forced;  // the first tokens of every answer: not drawn. No beams
   TokenMask mask = {};  // on the next token; several threads may ask at once, for samples of one request
+  // What every answer must be; each goes on with a copy of its own. The stops it allows are where it may end.
+  // It does not see the forced tokens.
+  std::shared_ptr<const Constraint> constraint = {};
 
   // Layers that see everything see the first `keep` tokens and the last `window` instead, and there is no
   // limit on the length.

@@ -47,7 +47,7 @@ struct Engine::State {
     StopText stop;
     Generated out = {};
     bool open = true;
-    std::vector<float> allowed = {};  // logits without those of forbidden tokens
+    std::unique_ptr<Constraint> constraint = {};
     TokenChoice next = {};
     float logit = 0;  // of `next`, as the model gave it
     std::exception_ptr error = {};

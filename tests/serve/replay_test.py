@@ -366,7 +366,7 @@ def a_log_outlives_the_server(s):
     other = {**good_line, "id": "cmpl-other", "fingerprint": "rapt-0123456789abcdef"}
     wrong = {**good_line, "id": "cmpl-wrong",
              "choices": [{**c, "hash": "0" * 16} for c in good_line["choices"]]}
-    body = {**good_line, "id": "cmpl-body", "request": {"prompt": "a", "temperature": 99}, "chat": False}
+    body = {**good_line, "id": "cmpl-body", "request": {"prompt": "a", "temperature": 99}, "form": "text"}
     log.write_text("\n".join(bad + [json.dumps(x) for x in (strange, gone, other, wrong, body)] + lines) +
                    "\n" + lines[1][:50])  # and the server was killed while it wrote
     with Server(s.args, *flags, quiet=False) as server:
@@ -381,7 +381,7 @@ def a_log_outlives_the_server(s):
         e = refused(ask(server, "/v1/replay/cmpl-other", {}), 409, "model_changed")
         expect("rapt-0123456789abcdef" in e["message"], e)
         equal(ask(server, "/v1/replay/cmpl-wrong", {}).json()["rapt"]["replay"]["equal"], False)
-        refused(ask(server, "/v1/replay/cmpl-strange", {}), 400)
+        refused(ask(server, "/v1/replay/cmpl-strange", {}), 409, "replay_damaged")
         refused(ask(server, "/v1/replay/cmpl-body", {}), 400, param="temperature")
         refused(ask(server, "/v1/replay/cmpl-gone", {}), 404)
         new = good(ask(server, "/v1/completions", {"prompt": "after", "max_tokens": 2})).headers["rapt-replay"]

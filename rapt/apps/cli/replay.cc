@@ -40,16 +40,18 @@ struct Repeated {
 
 void begin(Repeated& r) {
   server::ServedModel& m = *r.model;
-  const Json body = server::read_body(r.record.body);
   server::CompletionRequest asked =
-      r.record.chat ? server::read_chat(body, m.read) : server::read_completion(body, m.read);
+      server::dialect(r.record.form).read(server::read_body(r.record.body), m.read);
   asked.generate.sampler.seed = r.record.seed;
   asked.generate.ignore_eos = r.record.ignore_eos;
   if (const auto edits = server::read_edits(asked.edits, *m.checkpoint.model, "rapt.edits"); !edits.empty())
     r.edits_touched = install_edits(r.taps, *m.checkpoint.model, edits, Passes::many);
+  if (!m.fits(r.record.prompts)) fail("its prompt has ids that are not of the model's vocabulary");
+  if (asked.chat) m.set_form(asked, r.record.prompts[0]);
+  const std::shared_ptr<const Constraint> constraint = m.constraint(asked);
   const Dim context = m.engine->context();
   for (const std::vector<std::int32_t>& prompt : r.record.prompts) {
-    Request one = m.request(asked, prompt);
+    Request one = m.request(asked, prompt, constraint);
     if (one.generate.max_tokens < 0 && asked.endless.window == 0 && !m.translates() &&
         context != r.record.context)
       one.generate.max_tokens = std::max<Dim>(1, r.record.context - static_cast<Dim>(prompt.size()));

@@ -79,6 +79,7 @@ std::array<Request, 2> AnswerCompare::next_slice(const std::array<Request, 2>& a
     r.generate = {};
     r.generate.max_tokens = 0;
     r.mask = {};
+    r.constraint = {};
     r.taps = taps(side);
     r.background = true;
     r.rows.which = Request::Rows::Which::chosen;

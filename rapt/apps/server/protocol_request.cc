@@ -17,42 +17,6 @@ namespace rapt::server {
 namespace {
 
 using Kind = FieldRule::Kind;
-constexpr double kInt32 = 2147483647, kInt64 = 9223372036854775808.0;
-
-// ---------------------------------------------------------------------------------------------------- rules
-constexpr FieldRule boolean_rule(const char* name, const char* about) {
-  return {.name = name, .kind = Kind::boolean, .about = about};
-}
-constexpr FieldRule integer_rule(const char* name, double least, double most, const char* about) {
-  return {.name = name, .kind = Kind::integer, .least = least, .most = most, .about = about};
-}
-constexpr FieldRule number_rule(const char* name, double least, double most, const char* about) {
-  return {.name = name, .kind = Kind::number, .least = least, .most = most, .about = about};
-}
-constexpr FieldRule string_rule(const char* name, double least, double most, const char* about) {
-  return {.name = name, .kind = Kind::string, .least = least, .most = most, .about = about};
-}
-constexpr FieldRule word_rule(const char* name, const char* words, const char* about) {
-  return {.name = name, .kind = Kind::string, .words = words, .about = about};
-}
-constexpr FieldRule strings_rule(const char* name, double least, double most, std::size_t items,
-                                 const char* about) {
-  return {.name = name, .kind = Kind::strings, .least = least, .most = most, .items = items, .about = about};
-}
-constexpr FieldRule items_rule(const char* name, Kind kind, std::size_t items, const char* about) {
-  return {.name = name, .kind = kind, .items = items, .about = about};
-}
-constexpr FieldRule schema_rule(const char* name, const char* of, const char* about) {
-  return {.name = name, .kind = Kind::schema, .about = about, .of = of};
-}
-constexpr FieldRule later_rule(const char* name, const char* harmless = "") {
-  return {.name = name, .kind = Kind::later, .words = harmless, .about = "Not supported yet."};
-}
-constexpr FieldRule required(FieldRule rule) {
-  rule.required = true;
-  return rule;
-}
-constexpr double kText = 16 << 20;  // bytes of a string whose length the body's limit bounds
 
 // --------------------------------------------------------------------------------------------------- values
 std::int32_t token_id(const Json& value, std::string_view path, std::size_t at, Dim vocabulary) {
@@ -422,8 +386,17 @@ constexpr std::array kTemplate = std::to_array<Field<R>>({
      [](R& r, J v, P) { r.generation_prompt = v.boolean(); }},
     {boolean_rule("continue_final_message", "The last message, an assistant's, is gone on with."),
      [](R& r, J v, P) { r.request.continue_final = v.boolean(); }},
-    {later_rule("tools", "[]")},
-    {later_rule("tool_choice", "\"none\"|\"auto\"")},
+    {items_rule(
+         "tools", Kind::list, kMostTools,
+         "{\"type\": \"function\", \"function\": {name, description, parameters: a JSON schema}}: functions "
+         "that the model may call."),
+     [](R& r, J v, P path) { read_tools(r.request.tools, v, path); }},
+    {items_rule("tool_choice", Kind::choice, 0,
+                "none, auto, required, or {\"type\": \"function\", \"function\": {name}}, or allowed_tools. "
+                "Default auto."),
+     [](R& r, J v, P path) { read_tool_choice(r.request.tools, v, path); }},
+    {boolean_rule("parallel_tool_calls", "An answer may have several calls. Default true."),
+     [](R& r, J v, P) { r.request.tools.parallel = v.boolean(); }},
     {later_rule("functions", "[]")},
     {later_rule("function_call", "\"none\"|\"auto\"")},
     {later_rule("documents", "[]")},
@@ -552,10 +525,16 @@ constexpr std::array kGeneration =
         {schema_rule("rapt", "rapt", "What only Rapt does."),
          [](R& r, J v, P path) { read_fields<R>(kRapt, r, v, concat(path, "."), true); }},
 
-        {later_rule("response_format", "{\"type\":\"text\"}")},
-        {later_rule("grammar", "\"\"")},
+        {items_rule(
+             "response_format", Kind::object, 8,
+             "{\"type\": \"text\", \"json_object\" or \"json_schema\", \"json_schema\": {name, schema, "
+             "strict}}: what the answer must be."),
+         [](R& r, J v, P path) { read_response_format(r.request.format, v, path); }},
+        {items_rule("json_schema", Kind::object, 1 << 16, "The answer is JSON of this schema (llama.cpp)."),
+         [](R& r, J v, P path) { read_schema(r.request.format, v, path); }},
+        {string_rule("grammar", 0, kMostGrammarBytes, "The answer is of this grammar, GBNF (llama.cpp)."),
+         [](R& r, J v, P path) { read_grammar(r.request.format, v, path); }},
         {later_rule("grammar_lazy", "false")},
-        {later_rule("json_schema")},
         {later_rule("guided_json")},
         {later_rule("guided_regex")},
         {later_rule("guided_choice")},
@@ -993,7 +972,8 @@ ReplayRequest read_replay(const Json& asked, const Json& first, bool chat) {
   ReplayReading r;
   read_fields<Q>(kReplay, r, asked, "", true);
   Json body = first, rapt = Json::Object{};
-  for (const char* name : {"stream", "stream_options"}) body.set(name, Json());
+  body.set("stream", false);  // some have it true where nothing is said
+  body.set("stream_options", Json());
   for (const Json::Member& m : r.told.object()) body.set(m.key, m.value);
   if (r.top != -1) {
     body.set("logprobs", chat ? Json(r.logprobs) : r.logprobs ? Json(r.top) : Json());

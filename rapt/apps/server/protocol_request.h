@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "rapt/apps/server/protocol_error.h"
+#include "rapt/apps/server/protocol_tools.h"
 #include "rapt/base/json.h"
 #include "rapt/run/batch.h"
+#include "rapt/text/answer_form.h"
 #include "rapt/text/chat_template.h"
 #include "rapt/use/generation.h"
 
@@ -58,6 +60,13 @@ struct CompletionRequest {
   Json variables;
   bool add_generation_prompt = true;
   bool continue_final = false;  // the last message, an assistant's, is gone on with: cut_after_final()
+  ToolRequest tools;
+
+  AnswerFormat format;  // what the text of an answer must be
+  // How the answer is told apart, and whether its prompt has begun a thought; set by who knows the model
+  // (served_answers.h). null: all of it is text.
+  const AnswerForm* form = nullptr;
+  bool thinks = false;
 
   // --- text
   std::vector<TextOrIds> prompts;  // choice number = prompt * generate.samples + sample
@@ -83,6 +92,7 @@ struct CompletionRequest {
   // --- how it is told
   bool stream = false, include_usage = false, continuous_usage = false;
   bool return_progress = false, timings_per_token = false, return_token_ids = false;
+  Json told;  // members that the reply says again (/v1/responses): an object or null
 
   // --- who and where
   std::string user, cache_salt;  // cache_salt: part of Request::space

@@ -22,6 +22,8 @@ namespace rapt::server {
 namespace {
 
 constexpr std::size_t kMostWaiting = std::size_t{16} << 20;  // bytes of lines that wait for the disk
+constexpr std::string_view kForms[] = {"chat",     "text",        "responses",
+                                       "messages", "ollama_chat", "ollama_generate"};  // as Form has them
 constexpr std::size_t kOverhead = 512;  // of a record: its maps and blocks
 
 void append_ids(std::string& out, std::span<const std::int32_t> ids) {
@@ -109,7 +111,7 @@ std::string record_line(const ReplayRecord& r) {
   append_text(out, "fingerprint", r.fingerprint);
   append_text(out, "route", r.route);
   out += concat(",\"created\":", r.created, ",\"seed\":", static_cast<std::int64_t>(r.seed),
-                ",\"context\":", r.context, ",\"chat\":", r.chat ? "true" : "false",
+                ",\"context\":", r.context, ",\"form\":\"", kForms[static_cast<std::size_t>(r.form)], "\"",
                 ",\"ignore_eos\":", r.ignore_eos ? "true" : "false", ",\"prompts\":[");
   for (const auto& ids : r.prompts) {
     if (out.back() != '[') out += ',';
@@ -144,7 +146,9 @@ ReplayRecord read_record(std::string_view line) {
   r.seed = static_cast<std::uint64_t>(integer_of(json, "seed"));
   r.context = integer_of(json, "context");
   if (r.context < 1) fail("its 'context' is not above 0");
-  r.chat = boolean_of(json, "chat");
+  const auto form = std::find(std::begin(kForms), std::end(kForms), text_of(json, "form", 64));
+  if (form == std::end(kForms)) fail("its 'form' is none that is known");
+  r.form = static_cast<Form>(form - std::begin(kForms));
   r.ignore_eos = boolean_of(json, "ignore_eos");
   for (const Json& ids : list_of(json, "prompts", kMostInputs)) {
     r.prompts.push_back(ids_of(ids, "its prompts"));
@@ -165,7 +169,7 @@ ReplayRecord read_record(std::string_view line) {
 std::string record_reply(const ReplayRecord& r, bool with_text) {
   std::string out = "{\"object\":\"rapt.answer\"";
   append_text(out, "id", r.id);
-  append_text(out, "route", concat("/v1", r.route));
+  append_text(out, "route", r.route.starts_with("/api/") ? r.route : concat("/v1", r.route));
   append_text(out, "model", r.model);
   append_text(out, "system_fingerprint", r.fingerprint);
   out += concat(",\"created\":", r.created, ",\"seed\":", static_cast<std::int64_t>(r.seed),

@@ -4,7 +4,7 @@
 // prompts (a template may have put the date into them), and the seed, which may have been drawn; and what
 // came of it: ids and hash of each choice.
 //
-//   line    = {"id", "key", "model", "fingerprint", "route", "created", "seed", "context", "chat",
+//   line    = {"id", "key", "model", "fingerprint", "route", "created", "seed", "context", "form",
 //              "ignore_eos", "prompts": [ids], "choices": [{"ids", "hash", "finish"}], "request": body}
 //   key     = name of the key that asked (Access::key_name), never the key
 #pragma once
@@ -21,17 +21,19 @@
 #include <unordered_map>
 #include <vector>
 
+#include "rapt/apps/server/protocol_vendors.h"
 #include "rapt/base/error.h"
 
 namespace rapt::server {
 
 struct ReplayRecord {
   std::string id, key, model, fingerprint, route;
-  std::string body;  // JSON: an object, as chat or text completions read it
+  std::string body;  // JSON: an object, as its form reads it
   std::int64_t created = 0;
   std::uint64_t seed = 0;  // given or drawn
   Dim context = 0;  // of the engine, where an answer without a limit ends
-  bool chat = true, ignore_eos = false;
+  Form form = Form::chat;
+  bool ignore_eos = false;
   std::vector<std::vector<std::int32_t>> prompts;
   struct Choice {
     std::vector<std::int32_t> ids;

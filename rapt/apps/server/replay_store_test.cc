@@ -20,7 +20,7 @@ ReplayRecord answer(std::string id, std::string key = "", std::size_t body = 2) 
           .created = 1700000000,
           .seed = 0xfedcba9876543210u,
           .context = 8192,
-          .chat = false,
+          .form = Form::text,
           .ignore_eos = true,
           .prompts = {{1, 2, 2147483647}, {7}},
           .choices = {{{5, 6}, 0xabcdefu, "eos"}, {{}, 1, "length"}}};

@@ -3,10 +3,13 @@
 #include "rapt/apps/server/served_model.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "rapt/base/rng.h"
+#include "rapt/base/sha256.h"
 #include "rapt/device/device.h"
 #include "rapt/nn/model.h"
 #include "rapt/text/prompt.h"
@@ -74,7 +77,52 @@ TokenMask not_before(Dim least, std::vector<std::int32_t> stops) {
   };
 }
 
+// Seconds since 1970; now where there is no file.
+std::int64_t modified_at(const std::string& path) {
+  std::error_code error;
+  const auto at = fs::last_write_time(path, error);
+  const auto moment =
+      error || path.empty() ? std::chrono::system_clock::now() : std::chrono::file_clock::to_sys(at);
+  return std::chrono::duration_cast<std::chrono::seconds>(moment.time_since_epoch()).count();
+}
+
 }  // namespace
+
+OllamaModel ollama_model(const ServedModel& m) {
+  OllamaModel o{.name = m.name,
+                .family = m.checkpoint.family.empty() ? "rapt" : m.checkpoint.family,
+                .format = m.checkpoint.format == "folder" ? "safetensors" : m.checkpoint.format,
+                .chat_template = m.template_source,
+                .modified = m.modified,
+                .bytes = m.card.bytes,
+                .parameters = m.card.parameters,
+                .context = m.card.context,
+                .width = m.card.width,
+                .layers = m.card.layers,
+                .heads = m.card.heads,
+                .vocabulary = m.card.vocabulary,
+                .sampling = m.read.sampling};
+  for (const std::byte b : sha256(m.fingerprint)) {
+    constexpr char kHex[] = "0123456789abcdef";
+    o.digest += kHex[std::to_integer<int>(b) >> 4];
+    o.digest += kHex[std::to_integer<int>(b) & 15];
+  }
+  if (const auto& decoder = m.checkpoint.model->decoder)
+    for (const Layer& layer : decoder->layers)
+      for (const Part& p : layer.parts)
+        if (const Attention* a = p.attention(); a && !a->spec.cross)
+          o.kv_heads = std::max<Dim>(o.kv_heads, a->spec.kv_heads);
+  std::map<DType, std::size_t> types;  // the one that most bytes have
+  for (const Weight& w : m.checkpoint.model->weights) types[w.format] += w.bytes();
+  const auto most = std::max_element(types.begin(), types.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most != types.end())
+    for (const char c : std::string_view(name_of(most->first)))
+      o.type += static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
+  if (m.writes()) o.capabilities.emplace_back("completion");
+  if (m.embeds()) o.capabilities.emplace_back("embedding");
+  return o;
+}
 
 std::string name_of_file(const std::string& path) {
   fs::path p(path);
@@ -113,11 +161,14 @@ std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& opt
   engine.step_seconds = options.step_seconds;
   engine.prefixes = options.prefixes;
   m->engine = std::make_unique<Engine>(device, m->checkpoint, engine);
+  if (m->writes() && !m->translates())
+    m->answers.emplace(m->chat ? &*m->chat : nullptr, m->checkpoint.tokenizer, m->engine->stops());
   if (m->writes() && !m->translates()) m->speed = measure_speed(*m->engine);
   // More answers side by side than four times the useful batch only make each of them slower.
   m->rows = options.rows > 0 ? options.rows : std::clamp<Dim>(4 * m->speed.useful_rows, 8, 64);
   m->engine->limit_rows(m->rows);
 
+  m->modified = modified_at(path);
   m->read.vocabulary = r.vocab;
   m->read.min_tokens = m->read.stop_token_ids = true;
   if (m->translates()) m->read.sampling.temperature = 0;  // a translation is not drawn unless asked for
@@ -153,7 +204,8 @@ std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& opt
 std::vector<ChatPiece> ServedModel::render(const CompletionRequest& asked) const {
   if (!chat || translates()) {
     std::string text;
-    for (const Json& message : asked.messages.array()) {
+    const Json messages = answers ? answers->messages(asked) : asked.messages;
+    for (const Json& message : messages.array()) {
       const JsonText content = message.find("content")->string();
       if (translates()) text = std::string(content);  // the last one is what is translated
       else text += (text.empty() ? "" : "\n") + std::string(content);
@@ -162,8 +214,8 @@ std::vector<ChatPiece> ServedModel::render(const CompletionRequest& asked) const
   }
   ChatOptions o = chat_options(*checkpoint.tokenizer);
   o.add_generation_prompt = asked.add_generation_prompt && !asked.continue_final;
-  o.variables = asked.variables;
-  std::vector<ChatPiece> pieces = chat->render(asked.messages, o);
+  o.variables = answers ? answers->variables(asked) : asked.variables;
+  std::vector<ChatPiece> pieces = chat->render(answers ? answers->messages(asked) : asked.messages, o);
   if (!asked.continue_final) return pieces;
   return cut_after_final(std::move(pieces), asked.messages.array().back().find("content")->string());
 }
@@ -179,6 +231,15 @@ std::vector<std::int32_t> ServedModel::chat_ids(const CompletionRequest& asked) 
   if (translates()) return source_ids(t, chat_text(asked));
   if (!chat) return text_ids(t, chat_text(asked));
   return rapt::chat_ids(t, render(asked));
+}
+
+std::vector<std::int32_t> ServedModel::chat_prompt(CompletionRequest& asked) const {
+  const std::vector<ChatPiece> pieces = render(asked);
+  std::string text;
+  for (const ChatPiece& p : pieces) text += p.text;
+  if (answers) answers->set_form(asked, text);
+  const Tokenizer& t = *checkpoint.tokenizer;
+  return translates() ? source_ids(t, text) : chat ? rapt::chat_ids(t, pieces) : text_ids(t, text);
 }
 
 std::vector<std::int32_t> ServedModel::prompt_ids(const TextOrIds& prompt, bool add_special) const {
@@ -206,11 +267,35 @@ std::vector<Edit> read_edits(const std::vector<Json>& list, const Model& model, 
   return edits;
 }
 
-Request ServedModel::request(const CompletionRequest& asked, const std::vector<std::int32_t>& prompt) const {
+std::shared_ptr<const Constraint> ServedModel::constraint(const CompletionRequest& asked) {
+  if (answers) return answers->constraint(asked);
+  if (asked.tools.active() || asked.format.kind != AnswerFormat::Kind::text)
+    throw ApiError(
+        400, "unsupported_parameter",
+        concat("model '", name, "' translates; it calls no functions, and its answers have no form"),
+        asked.tools.active() ? "tools" : asked.format.path);
+  return nullptr;
+}
+
+bool ServedModel::fits(const std::vector<std::vector<std::int32_t>>& prompts) const {
+  return std::all_of(prompts.begin(), prompts.end(), [&](const auto& ids) {
+    return std::all_of(ids.begin(), ids.end(),
+                       [&](std::int32_t id) { return id >= 0 && id < recipe().vocab; });
+  });
+}
+
+void ServedModel::set_form(CompletionRequest& asked, const std::vector<std::int32_t>& prompt) const {
+  if (answers) answers->set_form(asked, checkpoint.tokenizer->decode(prompt, true));
+}
+
+Request ServedModel::request(const CompletionRequest& asked, const std::vector<std::int32_t>& prompt,
+                             std::shared_ptr<const Constraint> constraint) const {
   Request r;
   (translates() ? r.source : r.tokens) = prompt;
   r.generate = asked.generate;
   r.generate.stop_ids = asked.stop_token_ids;
+  if (asked.form) r.generate.shown_ids = answers->shown_ids();
+  r.constraint = std::move(constraint);
   if (asked.penalties_answer_only)
     r.generate.sampler.answer_begins = translates() ? 0 : static_cast<Dim>(prompt.size());
   if (asked.min_tokens > 0) {

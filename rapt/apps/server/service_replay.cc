@@ -62,9 +62,16 @@ void Service::State::prepare_replay(const JobPtr& job, const http::Request& requ
     job->model = same->get();
     job->headers.push_back({"rapt-model", job->model->name});
   }
-  const ReplayRequest replay = read_replay(asked, read_body(record.body), record.chat);
+  const bool ours = record.form == Form::chat || record.form == Form::text;
+  for (const char* name : {"logprobs", "top_logprobs", "return_token_ids", "stream_options"})
+    if (const Json* value = asked.find(name); value && !value->is_null() && !ours)
+      throw ApiError(
+          400, "unsupported_parameter",
+          concat("'", name, "' is of chat and text completions; the answer came of ", record.route), name);
+  const ReplayRequest replay = read_replay(asked, read_body(record.body), record.form == Form::chat);
   job->edited = replay.edited;
-  prepare_completion(job, replay.body, record.chat);
+  job->form = record.form;
+  prepare_completion(job, replay.body);
 }
 
 // Answers that came to their end by themselves: one that was cut by a deadline would not end there again.
@@ -78,7 +85,7 @@ void Service::State::keep(const Job& job) {
                  .created = job.head.created,
                  .seed = job.asked.generate.sampler.seed,
                  .context = job.model->engine->context(),
-                 .chat = job.asked.chat,
+                 .form = job.form,
                  .ignore_eos = job.asked.generate.ignore_eos,
                  .prompts = {},
                  .choices = {}};

@@ -17,6 +17,7 @@
 #include "rapt/apps/server/answer_look.h"
 #include "rapt/apps/server/metrics.h"
 #include "rapt/apps/server/protocol.h"
+#include "rapt/apps/server/protocol_vendors.h"
 #include "rapt/apps/server/replay_store.h"
 #include "rapt/apps/server/service.h"
 #include "rapt/apps/server/text_look.h"
@@ -35,6 +36,7 @@ enum class Task {
   detokenize,
   apply_template,
   input_tokens,
+  show,
   workshop
 };
 
@@ -75,6 +77,7 @@ struct Ring {
 struct Job {
   http::Exchange exchange = 0;  // 0: its reader has left, and may come back
   Task task = Task::completion;
+  Form form = Form::chat;
   std::string route;  // for metrics and log: "/v1/chat/completions"
   std::string request_id;  // x-request-id
   std::vector<http::Header> headers;  // of every reply to it
@@ -111,6 +114,7 @@ struct Job {
     std::shared_ptr<Answer> answer;
     std::vector<double> last;  // of each sample: when its last token came
     bool begun = false, done = false, suspended = false;
+    Dim reused = 0;  // tokens of the prompt that were found in the cache
     std::vector<float> vector;  // embeddings; probabilities of classes
   };
   std::vector<Part> parts;
@@ -119,7 +123,7 @@ struct Job {
   // On the server's thread.
   bool begun = false;  // a part of it is being read
   bool streams = false;  // the head of a stream was sent
-  std::optional<ChunkWriter> writer;
+  std::unique_ptr<AnswerWriter> writer;  // writer_of()
   std::vector<Event> held;  // tokens that wait for log-probabilities of the prompt (echo)
   Clock::time_point wrote = Clock::now();
   std::string deadline;  // why it was ended: "queue", "first_token", "deadline", "draining"
@@ -194,7 +198,7 @@ struct Service::State {
   // service.cc
   void route(http::Exchange exchange, http::Request request);
   bool answer_now(http::Exchange exchange, const http::Request& request, std::string_view path);
-  void accept(http::Exchange exchange, http::Request request, Task task, bool chat, std::string route);
+  void accept(http::Exchange exchange, http::Request request, Task task, Form form, std::string route);
   void reply(http::Exchange exchange, const http::Request& request, http::Reply reply);
   void reply(const JobPtr& job, int status, std::string body, std::string_view finish = "");
   void fail(const JobPtr& job, const ApiError& error);
@@ -240,8 +244,8 @@ struct Service::State {
   void push(Work& queue, std::function<void()> f);
   void run_worker(Work& queue);
   ServedModel& find_model(std::string_view name);
-  void prepare(const JobPtr& job, const http::Request& request, bool chat);
-  void prepare_completion(const JobPtr& job, const Json& body, bool chat);  // job->again: once more
+  void prepare(const JobPtr& job, const http::Request& request);
+  void prepare_completion(const JobPtr& job, const Json& body);  // job->again: once more
   void make_parts(Job& job, std::size_t count);
   void prepare_vectors(const JobPtr& job, const Json& body);
   void prepare_look(const JobPtr& job, const Json& body);
@@ -277,7 +281,8 @@ struct Service::State {
   Usage usage(const Job& job) const;
 };
 
-std::vector<http::Header> stream_headers(const Job& job);
+AnswerWriter& writer_of(Job& job);  // on the server's thread, once the request is read
+std::vector<http::Header> stream_headers(Job& job);
 std::string random_id();  // 24 letters and digits that nobody can guess
 
 }  // namespace rapt::server

@@ -37,7 +37,7 @@ Dim from_of(std::string_view query) {
 void Ring::add(std::string_view wire) {
   while (!wire.empty()) {
     const std::size_t end = std::min(wire.find("\n\n"), wire.size() - 2) + 2;
-    if (wire.starts_with("data:")) {
+    if (!wire.starts_with(":")) {
       events.emplace_back(wire.substr(0, end));
       bytes += end + kEventOverhead;
     }

@@ -46,13 +46,14 @@ void Service::State::run_worker(Work& queue) {
 ServedModel& Service::State::find_model(std::string_view name) {
   for (const auto& m : models)
     if (m->name == name) return *m;
+  if (name.ends_with(":latest")) return find_model(name.substr(0, name.size() - 7));  // Ollama's clients
   if (models.size() == 1) return *models[0];  // clients name models of other servers
   std::string names = models.empty() ? "none" : "";
   for (const auto& m : models) names += (names.empty() ? "" : ", ") + m->name;
   throw model_error(name, names);
 }
 
-void Service::State::prepare(const JobPtr& job, const http::Request& request, bool chat) {
+void Service::State::prepare(const JobPtr& job, const http::Request& request) {
   if (job->gone) return;
   try {
     if (job->route == "/replay/{id}") return prepare_replay(job, request);
@@ -62,6 +63,7 @@ void Service::State::prepare(const JobPtr& job, const http::Request& request, bo
       return server->post([this, job, text = std::move(text)] { reply(job, 200, text); });
     }
     const Json* name = body.find("model");
+    if (!name && job->task == Task::show) name = body.find("name");
     ServedModel& model = find_model(name && name->is_string() ? std::string_view(name->string()) : "");
     {
       const std::lock_guard hold(lock);
@@ -69,7 +71,7 @@ void Service::State::prepare(const JobPtr& job, const http::Request& request, bo
       job->headers.push_back({"rapt-model", model.name});
     }
     switch (job->task) {
-      case Task::completion: prepare_completion(job, body, chat); break;
+      case Task::completion: prepare_completion(job, body); break;
       case Task::embeddings:
       case Task::rerank:
       case Task::classify: prepare_vectors(job, body); break;
@@ -91,19 +93,25 @@ void Service::State::make_parts(Job& job, std::size_t count) {
 }
 
 // --------------------------------------------------------------------------------------------- completions
-void Service::State::prepare_completion(const JobPtr& job, const Json& body, bool chat) {
+void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
   ServedModel& m = *job->model;
   if (!m.writes())
     throw ApiError(400, "invalid_value",
                    concat("model '", m.name, "' writes no text; it is for ",
                           m.classifies() ? "/v1/classify" : "/v1/embeddings"),
                    "model");
-  job->asked = chat ? read_chat(body, m.read) : read_completion(body, m.read);
+  const std::int64_t now =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
+  if (vendor_of(job->route) == Vendor::ollama)
+    if (std::string loaded = ollama_load_reply(job->form, body, m.name, now); !loaded.empty()) {
+      server->post([this, job, loaded = std::move(loaded)] { reply(job, 200, loaded); });
+      return;
+    }
+  job->asked = dialect(job->form).read(body, m.read);
   CompletionRequest& asked = job->asked;
-  job->head = {.id = concat(chat ? "chatcmpl-" : "cmpl-", random_id()),
-               .created = std::chrono::duration_cast<std::chrono::seconds>(
-                              std::chrono::system_clock::now().time_since_epoch())
-                              .count(),
+  job->head = {.id = concat(dialect(job->form).id, random_id()),
+               .created = now,
                .model = m.name,
                .fingerprint = m.fingerprint};
   const bool endless = asked.endless.window > 0;
@@ -114,10 +122,16 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
 
   // Prompts as tokens. A repetition has those of then: a template may know the date.
   std::vector<std::vector<std::int32_t>> prompts;
-  if (again) prompts = again->prompts;
-  else if (chat) prompts.push_back(m.chat_ids(asked));
-  else
+  if (again) {
+    prompts = again->prompts;
+    if (!m.fits(prompts) || prompts.size() != (asked.chat ? 1 : asked.prompts.size()))
+      throw ApiError(409, "replay_damaged", "what was kept of that answer does not fit the model");
+    if (asked.chat) m.set_form(asked, prompts[0]);
+  } else if (asked.chat) {
+    prompts.push_back(m.chat_prompt(asked));
+  } else {
     for (const TextOrIds& p : asked.prompts) prompts.push_back(m.prompt_ids(p, asked.add_special_tokens));
+  }
   const Dim context = m.engine->context(), most = asked.generate.max_tokens;
   Dim tokens = 0;
   for (const std::vector<std::int32_t>& p : prompts) {
@@ -128,8 +142,10 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
     if (endless || m.translates()) continue;
     if (n + std::max<Dim>(most, most == 0 ? 0 : 1) > context) throw context_error(n, most, context);
   }
-  if (again && prompts.size() != (chat ? 1 : asked.prompts.size()))
-    throw ApiError(409, "replay_damaged", "what was kept of that answer does not fit together");
+  if (asked.compare && job->form != Form::chat && job->form != Form::text)
+    throw ApiError(400, "unsupported_parameter",
+                   "rapt.compare: two answers are told by /v1/chat/completions and /v1/completions alone",
+                   "rapt.compare");
   if (asked.compare && m.translates())
     throw ApiError(400, "unsupported_parameter", "rapt.compare: translations cannot be compared",
                    "rapt.compare");
@@ -138,6 +154,8 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
   admit(job, both * answers, both * tokens);
   job->keeps = options.replay && asked.replay && !again && !asked.compare;
   if (job->keeps) job->body = body.dump(0);
+
+  const std::shared_ptr<const Constraint> constraint = m.constraint(asked);
 
   // Observers and edits.
   const AnswerLook::Wanted wanted = AnswerLook::wanted(asked.look);
@@ -153,10 +171,12 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
   static std::atomic<std::uint64_t> number = 0;
   if (wanted.any() || number++ % kWatched == 0) job->look.emplace(job->taps, *m.checkpoint.model, wanted);
   if (wanted.live) {
-    if (!asked.stream || answers != 1 || m.translates() || asked.prompt_logprobs >= 0)
+    if (!asked.stream || answers != 1 || m.translates() || asked.prompt_logprobs >= 0 ||
+        (job->form != Form::chat && job->form != Form::text))
       throw ApiError(
           400, "invalid_value",
-          "rapt.look: \"live\" needs stream: true, one prompt, n: 1 and no echoed log-probabilities",
+          "rapt.look: \"live\" needs stream: true, one prompt, n: 1 and no echoed log-probabilities, on "
+          "/v1/chat/completions or /v1/completions",
           "rapt.look");
     job->live.emplace(job->taps, *m.checkpoint.model);
   }
@@ -170,7 +190,7 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
     if (asked.echo)
       part.prompt_text =
           asked.prompts[i].is_ids ? m.checkpoint.tokenizer->decode(part.prompt, true) : asked.prompts[i].text;
-    Request r = m.request(asked, part.prompt);
+    Request r = m.request(asked, part.prompt, constraint);
     // Where the context is another one than then, an answer without a limit still ends where it did.
     if (again && r.generate.max_tokens < 0 && !endless && !m.translates() && context != again->context)
       r.generate.max_tokens = std::max<Dim>(1, again->context - static_cast<Dim>(part.prompt.size()));
@@ -196,7 +216,8 @@ void Service::State::prepare_vectors(const JobPtr& job, const Json& body) {
                    "model");
   std::vector<TextOrIds> inputs;
   if (job->task == Task::embeddings) {
-    job->embeddings = read_embeddings(body, m.read);
+    job->embeddings = vendor_of(job->route) == Vendor::ollama ? read_ollama_embed(body, m.read)
+                                                              : read_embeddings(body, m.read);
     inputs = std::move(job->embeddings.inputs);
   } else if (job->task == Task::rerank) {
     job->rerank = read_rerank(body, m.read);
@@ -294,7 +315,11 @@ std::string Service::State::answer_text(const JobPtr& job, const Json& body) {
     }
     case Task::detokenize: return detokenize_reply(t.decode(read_detokenize(body, m.read).ids, true));
     case Task::apply_template: return template_reply(m.chat_text(read_template(body, m.read)));
-    default: return input_tokens_reply(static_cast<Dim>(m.chat_ids(read_template(body, m.read)).size()));
+    case Task::show: check_ollama_show(body); return ollama_show_reply(ollama_model(m));
+    default: {
+      const auto n = static_cast<Dim>(m.chat_ids(dialect(job->form).read_prompt(body, m.read)).size());
+      return job->form == Form::messages ? count_tokens_reply(n) : input_tokens_reply(n);
+    }
   }
 }
 
