@@ -352,7 +352,7 @@ std::string ollama_show_reply(const OllamaModel& m) {
   };
   return concat("{\"modelfile\":\"\",\"parameters\":",
                 in_quotes(concat("temperature ", shortest(m.sampling.temperature), "\ntop_p ",
-                              shortest(m.sampling.top_p), "\ntop_k ", m.sampling.top_k)),
+                                 shortest(m.sampling.top_p), "\ntop_k ", m.sampling.top_k)),
                 ",\"template\":", in_quotes(m.chat_template), ",\"details\":", details_of(m),
                 ",\"model_info\":{\"general.architecture\":", in_quotes(m.family),
                 ",\"general.parameter_count\":", m.parameters, of("context_length", m.context),
@@ -386,8 +386,8 @@ std::span<const FieldRule> ollama_rules(std::string_view name) {
 // --------------------------------------------------------------------------------------------------- writer
 std::string OllamaWriter::line(std::string_view said, std::string_view logprobs,
                                std::string_view ending) const {
-  return concat("{\"model\":", in_quotes(head_.model), ",\"created_at\":", in_quotes(rfc3339(head_.created)), ",",
-                said, logprobs.empty() ? "" : concat(",\"logprobs\":[", logprobs, "]"),
+  return concat("{\"model\":", in_quotes(head_.model), ",\"created_at\":", in_quotes(rfc3339(head_.created)),
+                ",", said, logprobs.empty() ? "" : concat(",\"logprobs\":[", logprobs, "]"),
                 ending.empty() ? ",\"done\":false" : ending, "}\n");
 }
 

@@ -441,7 +441,8 @@ bool append_message(std::string& out, const CompletionRequest& request, const Re
   const AnswerMessage message = answer_message(request, head, choice);
   if (message.text.empty() && !message.calls.empty()) out += "null";
   else append_quoted(out, message.text);
-  if (!message.reasoning.empty()) out += concat(",\"reasoning_content\":", server::in_quotes(message.reasoning));
+  if (!message.reasoning.empty())
+    out += concat(",\"reasoning_content\":", server::in_quotes(message.reasoning));
   if (message.calls.empty()) return false;
   out += ",\"tool_calls\":[";
   for (const AnswerMessage::Call& call : message.calls) {
@@ -626,7 +627,8 @@ void ChunkWriter::progress(std::string& out, Dim read, Dim of, Dim reused, doubl
 
 // One choice's text, with all that waited for it.
 void ChunkWriter::chunk(std::string& out, int index, std::string_view text, const ChunkExtras& extras) {
-  delta_chunk(out, index, chat_ ? concat("{\"content\":", server::in_quotes(text), "}") : server::in_quotes(text),
+  delta_chunk(out, index,
+              chat_ ? concat("{\"content\":", server::in_quotes(text), "}") : server::in_quotes(text),
               extras);
 }
 

@@ -342,7 +342,8 @@ std::string ResponsesWriter::item_json(std::size_t index, std::string_view statu
                     "]}");
     default:
       return concat(out, "\"function_call\",\"call_id\":", in_quotes(item.call_id),
-                    ",\"name\":", in_quotes(item.name), ",\"arguments\":", in_quotes(begun ? "" : item.text), "}");
+                    ",\"name\":", in_quotes(item.name), ",\"arguments\":", in_quotes(begun ? "" : item.text),
+                    "}");
   }
 }
 
@@ -385,7 +386,8 @@ void ResponsesWriter::event(std::string& out, std::string_view type, std::string
 }
 
 std::string ResponsesWriter::place() const {
-  return concat("\"item_id\":", in_quotes(item_id(items_.size() - 1)), ",\"output_index\":", items_.size() - 1);
+  return concat("\"item_id\":", in_quotes(item_id(items_.size() - 1)),
+                ",\"output_index\":", items_.size() - 1);
 }
 
 void ResponsesWriter::begin(std::string& out, const Usage&) {
@@ -460,7 +462,8 @@ void ResponsesWriter::part(std::string& out, const AnswerPart& part) {
       break;
     case Part::call_arguments:
       items_.back().text += part.text;
-      event(out, "response.function_call_arguments.delta", concat(place(), ",\"delta\":", in_quotes(part.text)));
+      event(out, "response.function_call_arguments.delta",
+            concat(place(), ",\"delta\":", in_quotes(part.text)));
       break;
     case Part::call_end: close(out, false); break;
   }
