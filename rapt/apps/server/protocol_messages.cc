@@ -330,7 +330,7 @@ std::string message_stop(const AnswerEnd& end) {
                                   : !stop.empty()                   ? "stop_sequence"
                                                                     : "end_turn";
   return concat("\"stop_reason\":\"", reason,
-                "\",\"stop_sequence\":", reason == "stop_sequence" ? quoted(stop) : "null");
+                "\",\"stop_sequence\":", reason == "stop_sequence" ? in_quotes(stop) : "null");
 }
 
 }  // namespace
@@ -368,8 +368,8 @@ std::span<const FieldRule> messages_output_rules() {
 // --------------------------------------------------------------------------------------------------- writer
 std::string MessagesWriter::head(std::string_view content, std::string_view stop,
                                  const std::string& usage) const {
-  return concat("{\"id\":", quoted(head_.id),
-                ",\"type\":\"message\",\"role\":\"assistant\",\"model\":", quoted(head_.model),
+  return concat("{\"id\":", in_quotes(head_.id),
+                ",\"type\":\"message\",\"role\":\"assistant\",\"model\":", in_quotes(head_.model),
                 ",\"content\":[", content, "],", stop, ",\"usage\":", usage);
 }
 
@@ -398,7 +398,7 @@ void MessagesWriter::part(std::string& out, const AnswerPart& part) {
   using Part = AnswerPart::Kind;
   const auto delta = [&](const char* type, const char* name) {
     out += message_event("content_block_delta", concat("\"index\":", index_, ",\"delta\":{\"type\":\"", type,
-                                                       "\",\"", name, "\":", quoted(part.text), "}"));
+                                                       "\",\"", name, "\":", in_quotes(part.text), "}"));
   };
   switch (part.kind) {
     case Part::text:
@@ -412,7 +412,7 @@ void MessagesWriter::part(std::string& out, const AnswerPart& part) {
       break;
     case Part::call_begin:
       open(out, Part::call_begin,
-           concat("\"type\":\"tool_use\",\"id\":", quoted(part.id), ",\"name\":", quoted(part.text),
+           concat("\"type\":\"tool_use\",\"id\":", in_quotes(part.id), ",\"name\":", in_quotes(part.text),
                   ",\"input\":{}"));
       break;
     case Part::call_arguments: delta("input_json_delta", "partial_json"); break;
@@ -434,14 +434,14 @@ std::string MessagesWriter::reply(const AnswerMessage& message, const AnswerEnd&
     content += concat(content.empty() ? "" : ",", "{", members, "}");
   };
   if (!message.reasoning.empty())
-    block(concat("\"type\":\"thinking\",\"thinking\":", quoted(message.reasoning), ",\"signature\":\"\""));
+    block(concat("\"type\":\"thinking\",\"thinking\":", in_quotes(message.reasoning), ",\"signature\":\"\""));
   std::string text = message.text;
   for (const AnswerMessage::Call& call : message.calls)  // what is no object cannot be a block's input
     if (!is_json_object(call.arguments)) text += call.arguments;
-  if (!text.empty()) block(concat("\"type\":\"text\",\"text\":", quoted(text)));
+  if (!text.empty()) block(concat("\"type\":\"text\",\"text\":", in_quotes(text)));
   for (const AnswerMessage::Call& call : message.calls)
     if (is_json_object(call.arguments))
-      block(concat("\"type\":\"tool_use\",\"id\":", quoted(call.id), ",\"name\":", quoted(call.name),
+      block(concat("\"type\":\"tool_use\",\"id\":", in_quotes(call.id), ",\"name\":", in_quotes(call.name),
                    ",\"input\":", parse_json(call.arguments).dump(0)));
   return concat(head(content, message_stop(end), message_usage(end.usage)),
                 ",\"rapt\":", rapt_text(end.info, end.choice), "}");

@@ -233,22 +233,22 @@ CompletionRequest finish_ollama(Oll& r, bool text, const ReadOptions& options) {
 
 // {"format":…,"family":…}
 std::string details_of(const OllamaModel& m) {
-  const std::string family = quoted(m.family);
-  return concat("{\"parent_model\":\"\",\"format\":", quoted(m.format), ",\"family\":", family,
+  const std::string family = in_quotes(m.family);
+  return concat("{\"parent_model\":\"\",\"format\":", in_quotes(m.format), ",\"family\":", family,
                 ",\"families\":[", family,
-                "],\"parameter_size\":", quoted(ollama_parameter_size(m.parameters)),
-                ",\"quantization_level\":", quoted(m.type), "}");
+                "],\"parameter_size\":", in_quotes(ollama_parameter_size(m.parameters)),
+                ",\"quantization_level\":", in_quotes(m.type), "}");
 }
 
 std::string list_of(const std::vector<std::string>& words) {
   std::string out = "[";
-  for (const std::string& w : words) out += concat(out.size() > 1 ? "," : "", quoted(w));
+  for (const std::string& w : words) out += concat(out.size() > 1 ? "," : "", in_quotes(w));
   return out + "]";
 }
 
 std::string model_line(const OllamaModel& m) {
-  return concat("{\"name\":", quoted(m.name), ",\"model\":", quoted(m.name), ",\"size\":", m.bytes,
-                ",\"digest\":", quoted(m.digest), ",\"details\":", details_of(m),
+  return concat("{\"name\":", in_quotes(m.name), ",\"model\":", in_quotes(m.name), ",\"size\":", m.bytes,
+                ",\"digest\":", in_quotes(m.digest), ",\"details\":", details_of(m),
                 ",\"capabilities\":", list_of(m.capabilities));
 }
 
@@ -301,7 +301,7 @@ std::string ollama_load_reply(Form form, const Json& body, std::string_view mode
     return "";
   const Json* keep = ollama_member(body, "keep_alive");
   const bool unload = keep && keep->is_number() && keep->number() == 0;
-  return concat("{\"model\":", quoted(model), ",\"created_at\":", quoted(rfc3339(created)), ",",
+  return concat("{\"model\":", in_quotes(model), ",\"created_at\":", in_quotes(rfc3339(created)), ",",
                 chat ? R"("message":{"role":"assistant","content":""})" : R"("response":"")",
                 ",\"done\":true,\"done_reason\":\"", unload ? "unload" : "load", "\"}\n");
 }
@@ -319,7 +319,7 @@ void check_ollama_show(const Json& body) {
 
 std::string ollama_embed_reply(std::string_view model, std::span<const std::vector<float>> vectors,
                                Dim prompt_tokens, double seconds) {
-  std::string out = concat("{\"model\":", quoted(model), ",\"embeddings\":[");
+  std::string out = concat("{\"model\":", in_quotes(model), ",\"embeddings\":[");
   for (std::size_t i = 0; i < vectors.size(); ++i) {
     out += i > 0 ? ",[" : "[";
     append_floats(out, vectors[i]);
@@ -333,7 +333,7 @@ std::string ollama_tags_reply(std::span<const OllamaModel> models) {
   std::string out = "{\"models\":[";
   for (const OllamaModel& m : models)
     out += concat(&m == models.data() ? "" : ",", model_line(m),
-                  ",\"modified_at\":", quoted(rfc3339(m.modified)), "}");
+                  ",\"modified_at\":", in_quotes(rfc3339(m.modified)), "}");
   return out + "]}";
 }
 
@@ -348,18 +348,18 @@ std::string ollama_ps_reply(std::span<const OllamaModel> models) {
 
 std::string ollama_show_reply(const OllamaModel& m) {
   const auto of = [&](const char* name, Dim n) {
-    return n > 0 ? concat(",", quoted(concat(m.family, ".", name)), ":", n) : std::string();
+    return n > 0 ? concat(",", in_quotes(concat(m.family, ".", name)), ":", n) : std::string();
   };
   return concat("{\"modelfile\":\"\",\"parameters\":",
-                quoted(concat("temperature ", shortest(m.sampling.temperature), "\ntop_p ",
+                in_quotes(concat("temperature ", shortest(m.sampling.temperature), "\ntop_p ",
                               shortest(m.sampling.top_p), "\ntop_k ", m.sampling.top_k)),
-                ",\"template\":", quoted(m.chat_template), ",\"details\":", details_of(m),
-                ",\"model_info\":{\"general.architecture\":", quoted(m.family),
+                ",\"template\":", in_quotes(m.chat_template), ",\"details\":", details_of(m),
+                ",\"model_info\":{\"general.architecture\":", in_quotes(m.family),
                 ",\"general.parameter_count\":", m.parameters, of("context_length", m.context),
                 of("embedding_length", m.width), of("block_count", m.layers),
                 of("attention.head_count", m.heads), of("attention.head_count_kv", m.kv_heads),
                 of("vocab_size", m.vocabulary), "},\"capabilities\":", list_of(m.capabilities),
-                ",\"modified_at\":", quoted(rfc3339(m.modified)), "}");
+                ",\"modified_at\":", in_quotes(rfc3339(m.modified)), "}");
 }
 
 // --------------------------------------------------------------------------------------------------- tables
@@ -386,7 +386,7 @@ std::span<const FieldRule> ollama_rules(std::string_view name) {
 // --------------------------------------------------------------------------------------------------- writer
 std::string OllamaWriter::line(std::string_view said, std::string_view logprobs,
                                std::string_view ending) const {
-  return concat("{\"model\":", quoted(head_.model), ",\"created_at\":", quoted(rfc3339(head_.created)), ",",
+  return concat("{\"model\":", in_quotes(head_.model), ",\"created_at\":", in_quotes(rfc3339(head_.created)), ",",
                 said, logprobs.empty() ? "" : concat(",\"logprobs\":[", logprobs, "]"),
                 ending.empty() ? ",\"done\":false" : ending, "}\n");
 }
@@ -407,7 +407,7 @@ void OllamaWriter::part(std::string& out, const AnswerPart& part) {
 }
 
 std::string OllamaWriter::call_json(std::string_view id, std::string_view name, std::string_view arguments) {
-  return concat("{\"id\":", quoted(id), ",\"function\":{\"name\":", quoted(name),
+  return concat("{\"id\":", in_quotes(id), ",\"function\":{\"name\":", in_quotes(name),
                 ",\"arguments\":", parse_json(arguments).dump(0), "}}");
 }
 
@@ -443,15 +443,15 @@ std::string OllamaWriter::ping() const { return line(said("", "", ""), ""); }
 
 std::string OllamaChatWriter::said(std::string_view text, std::string_view thought,
                                    std::string_view calls) const {
-  return concat("\"message\":{\"role\":\"assistant\",\"content\":", quoted(text),
-                thought.empty() ? "" : concat(",\"thinking\":", quoted(thought)),
+  return concat("\"message\":{\"role\":\"assistant\",\"content\":", in_quotes(text),
+                thought.empty() ? "" : concat(",\"thinking\":", in_quotes(thought)),
                 calls.empty() ? "" : concat(",\"tool_calls\":[", calls, "]"), "}");
 }
 
 std::string OllamaGenerateWriter::said(std::string_view text, std::string_view thought,
                                        std::string_view calls) const {
-  return concat("\"response\":", quoted(text),
-                thought.empty() ? "" : concat(",\"thinking\":", quoted(thought)),
+  return concat("\"response\":", in_quotes(text),
+                thought.empty() ? "" : concat(",\"thinking\":", in_quotes(thought)),
                 calls.empty() ? "" : concat(",\"tool_calls\":[", calls, "]"));
 }
 

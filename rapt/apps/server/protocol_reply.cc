@@ -356,7 +356,7 @@ std::string hash_text(std::uint64_t hash) {
   return out.append(buffer, end);
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string out;
   append_quoted(out, text);
   return out;
@@ -441,14 +441,14 @@ bool append_message(std::string& out, const CompletionRequest& request, const Re
   const AnswerMessage message = answer_message(request, head, choice);
   if (message.text.empty() && !message.calls.empty()) out += "null";
   else append_quoted(out, message.text);
-  if (!message.reasoning.empty()) out += concat(",\"reasoning_content\":", server::quoted(message.reasoning));
+  if (!message.reasoning.empty()) out += concat(",\"reasoning_content\":", server::in_quotes(message.reasoning));
   if (message.calls.empty()) return false;
   out += ",\"tool_calls\":[";
   for (const AnswerMessage::Call& call : message.calls) {
     if (out.back() != '[') out += ',';
-    out += concat("{\"id\":", server::quoted(call.id),
-                  ",\"type\":\"function\",\"function\":{\"name\":", server::quoted(call.name),
-                  ",\"arguments\":", server::quoted(call.arguments), "}}");
+    out += concat("{\"id\":", server::in_quotes(call.id),
+                  ",\"type\":\"function\",\"function\":{\"name\":", server::in_quotes(call.name),
+                  ",\"arguments\":", server::in_quotes(call.arguments), "}}");
   }
   out += ']';
   return message.called();
@@ -626,7 +626,7 @@ void ChunkWriter::progress(std::string& out, Dim read, Dim of, Dim reused, doubl
 
 // One choice's text, with all that waited for it.
 void ChunkWriter::chunk(std::string& out, int index, std::string_view text, const ChunkExtras& extras) {
-  delta_chunk(out, index, chat_ ? concat("{\"content\":", server::quoted(text), "}") : server::quoted(text),
+  delta_chunk(out, index, chat_ ? concat("{\"content\":", server::in_quotes(text), "}") : server::in_quotes(text),
               extras);
 }
 
@@ -639,18 +639,18 @@ void ChunkWriter::parts(std::string& out, int index, std::span<const AnswerPart>
   for (const AnswerPart& part : parts) switch (part.kind) {
       case AnswerPart::Kind::text: chunk(out, index, part.text, extras); break;
       case AnswerPart::Kind::reasoning:
-        delta_chunk(out, index, concat("{\"reasoning_content\":", server::quoted(part.text), "}"), extras);
+        delta_chunk(out, index, concat("{\"reasoning_content\":", server::in_quotes(part.text), "}"), extras);
         break;
       case AnswerPart::Kind::call_begin:
         delta_chunk(out, index,
-                    call(part, concat(",\"id\":", server::quoted(part.id),
+                    call(part, concat(",\"id\":", server::in_quotes(part.id),
                                       ",\"type\":\"function\",\"function\":{\"name\":",
-                                      server::quoted(part.text), ",\"arguments\":\"\"}")),
+                                      server::in_quotes(part.text), ",\"arguments\":\"\"}")),
                     extras);
         break;
       case AnswerPart::Kind::call_arguments:
         delta_chunk(out, index,
-                    call(part, concat(",\"function\":{\"arguments\":", server::quoted(part.text), "}")),
+                    call(part, concat(",\"function\":{\"arguments\":", server::in_quotes(part.text), "}")),
                     extras);
         break;
       case AnswerPart::Kind::call_end: choices_[static_cast<std::size_t>(index)].called = true; break;

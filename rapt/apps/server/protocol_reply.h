@@ -20,7 +20,7 @@
 
 namespace rapt::server {
 
-std::string quoted(std::string_view text);  // append_quoted
+std::string in_quotes(std::string_view text);  // append_quoted
 std::string sse(std::string_view json);  // data: json\n\n
 inline constexpr std::string_view kSseDone = "data: [DONE]\n\n", kSsePing = ":\n\n";
 void append_quoted(std::string& out, std::string_view text);  // a JSON string; broken UTF-8 → U+FFFD

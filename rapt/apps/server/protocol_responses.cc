@@ -272,7 +272,7 @@ constexpr std::array kResponses = std::to_array<Field<Rsp>>({
 
 // -------------------------------------------------------------------------------------------------- replies
 std::string output_text_part(std::string_view text, std::string_view logprobs) {
-  return concat("{\"type\":\"output_text\",\"text\":", quoted(text), ",\"annotations\":[],\"logprobs\":[",
+  return concat("{\"type\":\"output_text\",\"text\":", in_quotes(text), ",\"annotations\":[],\"logprobs\":[",
                 logprobs, "]}");
 }
 
@@ -331,24 +331,24 @@ std::string ResponsesWriter::item_id(std::size_t index) const {
 std::string ResponsesWriter::item_json(std::size_t index, std::string_view status) const {
   const Item& item = items_[index];
   const bool begun = status == "in_progress";
-  std::string out = concat("{\"id\":", quoted(item_id(index)), ",\"status\":\"", status, "\",\"type\":");
+  std::string out = concat("{\"id\":", in_quotes(item_id(index)), ",\"status\":\"", status, "\",\"type\":");
   switch (item.kind) {
     case AnswerPart::Kind::text:
       return concat(out, "\"message\",\"role\":\"assistant\",\"content\":[",
                     begun ? "" : output_text_part(item.text, item.logprobs), "]}");
     case AnswerPart::Kind::reasoning:
       return concat(out, "\"reasoning\",\"summary\":[],\"content\":[",
-                    begun ? "" : concat("{\"type\":\"reasoning_text\",\"text\":", quoted(item.text), "}"),
+                    begun ? "" : concat("{\"type\":\"reasoning_text\",\"text\":", in_quotes(item.text), "}"),
                     "]}");
     default:
-      return concat(out, "\"function_call\",\"call_id\":", quoted(item.call_id),
-                    ",\"name\":", quoted(item.name), ",\"arguments\":", quoted(begun ? "" : item.text), "}");
+      return concat(out, "\"function_call\",\"call_id\":", in_quotes(item.call_id),
+                    ",\"name\":", in_quotes(item.name), ",\"arguments\":", in_quotes(begun ? "" : item.text), "}");
   }
 }
 
 std::string ResponsesWriter::response(std::string_view status, const AnswerEnd* end) const {
   std::string out =
-      concat("{\"id\":", quoted(head_.id), ",\"object\":\"response\",\"created_at\":", head_.created,
+      concat("{\"id\":", in_quotes(head_.id), ",\"object\":\"response\",\"created_at\":", head_.created,
              ",\"status\":\"", status, "\",\"error\":null");
   const auto member = [&](const char* name, std::string_view value) {  // what the request said, or this
     const Json* told = request_.told.find(name);
@@ -356,7 +356,7 @@ std::string ResponsesWriter::response(std::string_view status, const AnswerEnd* 
   };
   out += concat(",\"incomplete_details\":",
                 status == "incomplete" ? "{\"reason\":\"max_output_tokens\"}" : "null");
-  out += concat(",\"model\":", quoted(head_.model), ",\"output\":[");
+  out += concat(",\"model\":", in_quotes(head_.model), ",\"output\":[");
   if (end)
     for (std::size_t i = 0; i < items_.size(); ++i)
       out += concat(i > 0 ? "," : "", item_json(i, items_[i].whole ? "completed" : "incomplete"));
@@ -373,7 +373,7 @@ std::string ResponsesWriter::response(std::string_view status, const AnswerEnd* 
       ",\"previous_response_id\":null,\"background\":false,\"store\":false,\"truncation\":\"disabled\"",
       ",\"temperature\":", shortest(request_.generate.sampler.temperature),
       ",\"top_p\":", shortest(request_.generate.sampler.top_p),
-      ",\"system_fingerprint\":", quoted(head_.fingerprint),
+      ",\"system_fingerprint\":", in_quotes(head_.fingerprint),
       ",\"usage\":", end ? response_usage(end->usage) : "null");
   if (end) out += concat(",\"rapt\":", rapt_text(end->info, end->choice));
   return out + "}";
@@ -385,7 +385,7 @@ void ResponsesWriter::event(std::string& out, std::string_view type, std::string
 }
 
 std::string ResponsesWriter::place() const {
-  return concat("\"item_id\":", quoted(item_id(items_.size() - 1)), ",\"output_index\":", items_.size() - 1);
+  return concat("\"item_id\":", in_quotes(item_id(items_.size() - 1)), ",\"output_index\":", items_.size() - 1);
 }
 
 void ResponsesWriter::begin(std::string& out, const Usage&) {
@@ -416,23 +416,23 @@ void ResponsesWriter::close(std::string& out, bool cut) {
   if (item.kind == AnswerPart::Kind::call_begin) {
     if (!cut)
       event(out, "response.function_call_arguments.done",
-            concat(place(), ",\"name\":", quoted(item.name), ",\"arguments\":", quoted(item.text)));
+            concat(place(), ",\"name\":", in_quotes(item.name), ",\"arguments\":", in_quotes(item.text)));
   } else if (item.kind == AnswerPart::Kind::text) {
     if (!logprobs_.empty()) {  // of tokens that are not shown: the end, a stop
       item.logprobs += concat(item.logprobs.empty() ? "" : ",", logprobs_);
       logprobs_.clear();
     }
     event(out, "response.output_text.done",
-          concat(place(), ",\"content_index\":0,\"text\":", quoted(item.text), ",\"logprobs\":[",
+          concat(place(), ",\"content_index\":0,\"text\":", in_quotes(item.text), ",\"logprobs\":[",
                  item.logprobs, "]"));
     event(out, "response.content_part.done",
           concat(place(), ",\"content_index\":0,\"part\":", output_text_part(item.text, item.logprobs)));
   } else {
     event(out, "response.reasoning_text.done",
-          concat(place(), ",\"content_index\":0,\"text\":", quoted(item.text)));
+          concat(place(), ",\"content_index\":0,\"text\":", in_quotes(item.text)));
     event(out, "response.content_part.done",
           concat(place(), ",\"content_index\":0,\"part\":{\"type\":\"reasoning_text\",\"text\":",
-                 quoted(item.text), "}"));
+                 in_quotes(item.text), "}"));
   }
   event(out, "response.output_item.done",
         concat("\"output_index\":", items_.size() - 1,
@@ -451,7 +451,7 @@ void ResponsesWriter::part(std::string& out, const AnswerPart& part) {
       const std::string logprobs = std::exchange(logprobs_, {});
       if (text && !logprobs.empty()) item.logprobs += concat(item.logprobs.empty() ? "" : ",", logprobs);
       event(out, text ? "response.output_text.delta" : "response.reasoning_text.delta",
-            concat(place(), ",\"content_index\":0,\"delta\":", quoted(part.text),
+            concat(place(), ",\"content_index\":0,\"delta\":", in_quotes(part.text),
                    text ? concat(",\"logprobs\":[", logprobs, "]") : ""));
       break;
     }
@@ -460,7 +460,7 @@ void ResponsesWriter::part(std::string& out, const AnswerPart& part) {
       break;
     case Part::call_arguments:
       items_.back().text += part.text;
-      event(out, "response.function_call_arguments.delta", concat(place(), ",\"delta\":", quoted(part.text)));
+      event(out, "response.function_call_arguments.delta", concat(place(), ",\"delta\":", in_quotes(part.text)));
       break;
     case Part::call_end: close(out, false); break;
   }
@@ -491,8 +491,8 @@ std::string ResponsesWriter::error(const ApiError& error) {
   const std::string body = error_body(error);
   std::string out;
   event(out, "error",
-        concat("\"code\":", quoted(error.code), ",\"message\":", quoted(error.message),
-               ",\"param\":", error.param.empty() ? "null" : quoted(error.param), ",",
+        concat("\"code\":", in_quotes(error.code), ",\"message\":", in_quotes(error.message),
+               ",\"param\":", error.param.empty() ? "null" : in_quotes(error.param), ",",
                std::string_view(body).substr(1, body.size() - 2)));
   return out;
 }

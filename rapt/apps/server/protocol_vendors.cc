@@ -59,8 +59,8 @@ std::string error_body(const ApiError& error, Vendor vendor, std::string_view re
   switch (vendor) {
     case Vendor::anthropic:
       return concat("{\"type\":\"error\",\"error\":{\"type\":\"", anthropic_type(error.status),
-                    "\",\"message\":", quoted(error.message), "},\"request_id\":", quoted(request_id), "}");
-    case Vendor::ollama: return concat("{\"error\":", quoted(error.message), "}");
+                    "\",\"message\":", in_quotes(error.message), "},\"request_id\":", in_quotes(request_id), "}");
+    case Vendor::ollama: return concat("{\"error\":", in_quotes(error.message), "}");
     default: return error_body(error);
   }
 }

@@ -139,7 +139,7 @@ std::string id_of(const http::Request& request) {
   return "req-" + random_id();
 }
 
-std::string quote(std::string_view text) { return quoted(text); }
+std::string quote(std::string_view text) { return in_quotes(text); }
 
 }  // namespace
 
@@ -371,7 +371,7 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
     } else if (path == "/api/version") {
       const std::string_view line = options.version;  // "rapt 0.2.0 (…)"
       const std::size_t from = std::min(line.find(' '), line.size() - 1) + 1;
-      json(concat("{\"version\":", quoted(line.substr(from, line.find(' ', from) - from)), "}"));
+      json(concat("{\"version\":", in_quotes(line.substr(from, line.find(' ', from) - from)), "}"));
     } else if (path == "/api/tags" || path == "/api/ps") {
       std::vector<OllamaModel> list;
       for (const auto& m : models) list.push_back(ollama_model(*m));
