@@ -316,9 +316,9 @@ def conversations_with_calls_are_rendered(s):
     said = s.plain.ask("/apply-template",
                        {"messages": talk, "tools": TOOLS[:1], "tool_choice": "required"}).json()["prompt"]
     expect(
-        '<|im_start|>assistant\n{"name": "weather", "arguments": {"city":"Bonn","days":2}}<|im_end|>' in said,
+        '<|im_start|>assistant\n{"name": "weather", "arguments": {"city": "Bonn", "days": 2}}<|im_end|>' in said,
         said)
-    expect("Result of the call: rain" in said and '"description":"Of a city."' in said, said)
+    expect("Result of the call: rain" in said and '"description": "Of a city."' in said, said)
     expect(s.chat(messages=talk, tools=TOOLS, max_tokens=5)["choices"][0]["message"], "goes on")
 
 
@@ -405,12 +405,9 @@ def what_cannot_be_meant_is_refused_with_its_place(s):
         if reply.status == 400 and reply.error()["param"].startswith(param):
             continue
         raise Fault(f"{body}: {reply.status} {reply.body[:300]!r}, {param} wanted")
-    told = refused(
-        s.ask(**schema({"type": "object", "properties": {"a": {"not": {}}}})),
-        f"{at}.properties.a.not" if False else s.ask(
-            **schema({"type": "object", "properties": {"a": {"not": {}}}})).error()["param"],
-        "unsupported_parameter")
-    expect("'not'" in told or "not" in told, told)
+    told = s.ask(**schema({"type": "object", "properties": {"a": {"not": {}}}})).error()
+    equal((told["code"], told["param"]), ("unsupported_parameter", f"{at}.properties.a.not"), told)
+    expect("'not'" in told["message"], told)
     expect(
         "weather" in s.ask(tools=TOOLS, tool_choice={"type": "function", "function":
                                                      {"name": "weathr"}}).error()["message"],
@@ -487,7 +484,7 @@ def the_command_line_takes_files_and_says_what_is_wrong(s):
     for flags, wanted in ((["--schema", '{"not": {}}'], "not"), (["--schema",
                                                                   folder / "bad.json"], "bad.json"),
                           (["--schema", folder / "none"], "none"), (["--schema",
-                                                                     '{"type": "strng"}'], "strng"),
+                                                                     '{"type": "strng"}'], "/type"),
                           (["--schema", "{}",
                             "--json-object"], "give one of them"), (["--grammar",
                                                                      folder / "s.json"], "grammar")):
