@@ -390,7 +390,27 @@ void draw_clients(Schedule& s) {
   }
 }
 
+// What answers must be; numbers of their own as well.
+void draw_constraints(Schedule& s) {
+  Draw d{mix_key(s.seed, 0xC045)};
+  for (PlannedRequest& p : s.requests)
+    if (d.chance(30) && !p.request.whole && p.request.generate.max_tokens != 0)
+      p.request.constraint = std::make_shared<SaltedConstraint>(static_cast<std::uint64_t>(d.below(1000)));
+}
+
 }  // namespace
+
+void SaltedConstraint::mask(std::span<std::uint64_t> allowed) {
+  for (Dim t = 0; t < vocab_; ++t)
+    if (!allows(static_cast<std::int32_t>(t))) allowed[at(t / 64)] &= ~(std::uint64_t{1} << t % 64);
+}
+bool SaltedConstraint::allows(std::int32_t id) {
+  return mix_key(state_, static_cast<std::uint64_t>(id)) % 5 < 2;
+}
+void SaltedConstraint::accept(std::int32_t id) {
+  if (!allows(id)) fail("the constraint was told a token that it forbids: ", id);
+  state_ = mix_key(state_, static_cast<std::uint64_t>(id));
+}
 
 Schedule draw_schedule(std::uint64_t seed, const Focus& focus) {
   Draw d{mix_key(seed, 0x5C4ED)};
@@ -497,6 +517,7 @@ Schedule draw_schedule(std::uint64_t seed, const Focus& focus) {
                             : d.chance(30) ? 200
                                            : d.between(1, 40));
   draw_clients(s);
+  draw_constraints(s);
   return s;
 }
 
@@ -739,6 +760,16 @@ class Judge {
       if (!part && m.text != a.text) say("sample ", i, ": text '", m.text, "', alone '", a.text, "'");
       if (!part && m.hash != a.hash) say("sample ", i, ": another hash than alone");
       if (!part && !same_bits(m.score, a.score)) say("sample ", i, ": score ", m.score, ", alone ", a.score);
+      if (p_.request.constraint) {
+        const std::unique_ptr<Constraint> kept = p_.request.constraint->copy();
+        for (std::size_t t = p_.request.forced.size(); t < m.ids.size(); ++t) {
+          if (!kept->allows(m.ids[t])) {
+            say("sample ", i, ": token ", t, " is one that its constraint forbids");
+            break;
+          }
+          kept->accept(m.ids[t]);
+        }
+      }
       if (mixed_.texts[i] != m.text)
         say("sample ", i, ": events tell '", mixed_.texts[i], "', the answer '", m.text, "'");
       if (!beams && mixed_.ids[i] != m.ids)
@@ -840,8 +871,8 @@ std::string describe(const Schedule& s, std::size_t i) {
       "seed ", s.seed, ", ", s.model->name, ", ", name_of(s.options.cache), ", budget ", s.options.budget,
       s.tiny ? " (tiny)" : "", s.options.prefixes ? ", prefixes" : "", ", request ", i, " of ",
       s.requests.size(), " (", r.tokens.size(), " tokens, ", r.generate.max_tokens, " to say, samples ",
-      r.generate.samples, ", beams ", r.generate.beams, r.whole ? ", whole" : "",
-      r.one_piece ? ", one piece" : "",
+      r.generate.samples, ", beams ", r.generate.beams, r.constraint ? ", constraint" : "",
+      r.whole ? ", whole" : "", r.one_piece ? ", one piece" : "",
       r.stream.window > 0 ? concat(", stream ", r.stream.keep, "+", r.stream.window) : "",
       r.prefix > 0 ? concat(", prefix ", r.prefix) : "", r.hold != 0 ? concat(", hold ", r.hold) : "",
       p.looks ? ", looks" : "", p.edit >= 0 ? concat(", edit ", p.edit, " '", r.edits, "'") : "",

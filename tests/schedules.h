@@ -33,6 +33,20 @@ const std::vector<ToyModel>& toy_models();  // made once
 const ToyModel& toy_model(std::string_view name);
 Device& toy_device();
 
+// Two tokens of five, by all that came before; the end where that allows it.
+class SaltedConstraint : public Constraint {
+ public:
+  explicit SaltedConstraint(std::uint64_t salt, Dim vocab = 40) : state_(salt), vocab_(vocab) {}
+  std::unique_ptr<Constraint> copy() const override { return std::make_unique<SaltedConstraint>(*this); }
+  void mask(std::span<std::uint64_t> allowed) override;
+  bool allows(std::int32_t id) override;
+  void accept(std::int32_t id) override;
+
+ private:
+  std::uint64_t state_;
+  Dim vocab_;
+};
+
 // One request, and what happens to it.
 struct PlannedRequest {
   Request request;  // without observers

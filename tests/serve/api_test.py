@@ -780,7 +780,7 @@ def fields_of(doc, path):
 def what_is_not_possible_is_said(s):
     user = [{"role": "user", "content": "a"}]
     for field, value in (("tools", [{"type": "function", "function": {"name": "f"}}]), ("audio", {}),
-                         ("response_format", {"type": "json_object"}), ("functions", [{"name": "f"}]),
+                         ("response_format", {"type": "xml"}), ("functions", [{"name": "f"}]),
                          ("web_search_options", {}), ("grammar", "root ::= x"), ("guided_json", {}),
                          ("modalities", ["audio"]), ("tool_choice", "required")):
         e = refused(s.one.ask("/v1/chat/completions", {"messages": user, field: value}), 400)

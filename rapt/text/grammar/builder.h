@@ -43,6 +43,7 @@ struct GrammarLimits {
   static constexpr std::size_t kDfaStates = 10000;  // of one pattern or number
   static constexpr std::size_t kStates = 1 << 16;  // of a grammar
   static constexpr int kRepetition = 1000;
+  static constexpr int kOpening = 128;  // rules that begin with a call of one another
   static constexpr std::size_t kWork = std::size_t{1} << 22;  // steps of compilation: below 200 ms
   static constexpr std::size_t kConfigurations = 64;  // ways to read an answer that are followed at once
 };
@@ -90,13 +91,14 @@ class GrammarBuilder {
   // Fails where a rule has no definition or begins with itself, or where no text at all matches.
   std::shared_ptr<const Grammar> build(Node root);
 
-  // For schemas: a text whose characters are accepted by the automaton, spelled as they are (raw) or as in a
-  // JSON string (without its quotes), and a string of min to max characters without its opening quote.
+  // A text whose characters are accepted by the automaton, spelled as they are or as in a JSON string (without
+  // its quotes): one way for each character, so that no two spellings are two keys.
   Node automaton(const CharDfa& dfa, bool json_escaped);
 
+  struct State;  // compile.h
+  State& state() { return *state_; }
+
  private:
-  friend class SchemaCompiler;
-  struct State;
   std::unique_ptr<State> state_;
 };
 
