@@ -31,6 +31,7 @@ struct Engine::State::Assembly {
     s.count = static_cast<Dim>(ids.size());
     s.prefix = job.r.prefix;
     s.stream = job.r.stream;
+    s.adapters = job.adapters;
     batch.sequences.push_back(s);
     tokens.insert(tokens.end(), ids.begin(), ids.end());
     TapShare share{.taps = job.r.taps,
@@ -41,7 +42,8 @@ struct Engine::State::Assembly {
     share.source = share.rows;  // of an encoder alone
     if (begins) {
       share.source = {static_cast<Dim>(source.size()), static_cast<Dim>(job.r.source.size())};
-      from.sequences.push_back({.first = share.source.first, .count = share.source.count, .id = s.id});
+      from.sequences.push_back(
+          {.first = share.source.first, .count = share.source.count, .id = s.id, .adapters = job.adapters});
       source.insert(source.end(), job.r.source.begin(), job.r.source.end());
     }
     for (const Dim i : which) wanted.push_back(static_cast<std::int32_t>(first + i));
@@ -71,6 +73,11 @@ Tensor Engine::State::compute(Assembly& a, const Job* alone, KvPool* with) {
 
 void Engine::State::pass(std::span<Piece> pieces) {
   if (pieces.empty()) return;
+  // Rows of one adapter side by side: one product for all of them.
+  const auto first_adapter = [](const Piece& p) {
+    return p.job->adapters.empty() ? std::uint64_t{0} : p.job->adapters[0].adapter->hash[0];
+  };
+  if (std::ranges::any_of(pieces, first_adapter)) std::ranges::stable_sort(pieces, {}, first_adapter);
   Assembly a;
   Job* const first = pieces[0].job;
   const auto others =

@@ -83,6 +83,7 @@ struct Engine::State {
     Dim shown = 0;           // … that observers have seen, or never will
     bool began = false;      // the first tokens of the answers were chosen
     Dim most = 0;            // tokens of an answer
+    std::vector<AdapterUse> adapters;
     std::vector<Sample> samples;
     std::optional<BeamSearch> search;
     std::vector<Branch> branches;  // of samples, or of live beams

@@ -7,6 +7,7 @@
 #include "rapt/base/clock.h"
 #include "rapt/base/text.h"
 #include "rapt/io/gzip.h"
+#include "rapt/load/adapter.h"
 #include "rapt/use/translate.h"
 
 namespace rapt::cli {
@@ -20,6 +21,8 @@ CommonArgs common_args(Args& args) {
   c.verbose = args.flag("verbose");
   return c;
 }
+
+void lora_args(Args& args, CommonArgs& common) { common.lora = args.values("lora"); }
 
 void note_threads(const Device& device, const CommonArgs& common) {
   if (device.threads() < common.threads && !common.quiet)
@@ -39,6 +42,8 @@ OpenModel open_model(const std::string& name, const CommonArgs& common, LoadOpti
     bar.step(static_cast<double>(done), static_cast<double>(of));
   };
   m.checkpoint = open_checkpoint(path, options);
+  for (const std::string& words : common.lora)
+    m.checkpoint.adapters.push_back(load_adapter_use(words, m.checkpoint));
   bar.clear();
   m.seconds = seconds_since(start);
   return m;

@@ -24,10 +24,10 @@ namespace {
 // Flags that a configuration file and the environment know too: --ctx-size is RAPT_SERVE_CTX_SIZE and
 // "ctx-size".
 constexpr const char* kValues[] = {
-    "host",     "port",         "unix",       "key-file",      "allow-host",  "allow-origin",
-    "ctx-size", "pool",         "cache-type", "chat-template", "parallel",    "itl-target",
-    "queue",    "queue-tokens", "queue-wait", "timeout",       "first-token", "drain",
-    "tls-cert", "tls-key",      "threads",    "log",           "body-limit",  "lab-dir"};
+    "host",       "port",       "unix",          "key-file", "allow-host", "allow-origin", "ctx-size",
+    "pool",       "cache-type", "chat-template", "parallel", "itl-target", "queue",        "queue-tokens",
+    "queue-wait", "timeout",    "first-token",   "drain",    "tls-cert",   "tls-key",      "threads",
+    "log",        "body-limit", "lab-dir",       "lora"};
 constexpr const char* kSwitches[] = {"no-prefix-cache", "no-page", "no-sandbox", "insecure", "quiet", "lab"};
 
 std::string variable_of(std::string_view flag) {
@@ -130,6 +130,33 @@ struct CacheTypes {
   std::map<std::string, DType> of;
 };
 
+// --lora [MODEL:]NAME=FILE[=SCALE]
+struct NamedFile {
+  std::string model, name, file;  // model: "" where there is one only
+};
+std::vector<NamedFile> named_adapters(const std::vector<std::string>& words,
+                                      const std::vector<std::string>& models) {
+  std::vector<NamedFile> out;
+  std::vector<std::string> taken = models;
+  for (const std::string& word : words) {
+    const std::size_t equals = word.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == word.size())
+      fail_usage("--lora ", word, ": write NAME=FILE, the name by which clients ask for it");
+    NamedFile one{.model = models[0], .name = word.substr(0, equals), .file = word.substr(equals + 1)};
+    const std::size_t colon = one.name.find(':');
+    if (colon != std::string::npos) one.model = one.name.substr(0, colon), one.name.erase(0, colon + 1);
+    if (colon == std::string::npos && models.size() > 1)
+      fail_usage("--lora ", word, ": of which model? Write MODEL:", word, " with one of ", join(models));
+    if (std::find(models.begin(), models.end(), one.model) == models.end())
+      fail_usage("--lora ", word, ": no model is served as '", one.model, "', but ", join(models));
+    if (one.name.empty() || std::find(taken.begin(), taken.end(), one.name) != taken.end())
+      fail_usage("--lora ", word, ": '", one.name, "' is taken; give the adapter another name");
+    taken.push_back(one.name);
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
 // Of the process: signals reach the server through them.
 server::Service* running_service = nullptr;
 extern "C" void on_end_signal(int) {
@@ -173,6 +200,7 @@ int run(Args& args) {
   const Dim context = args.number("ctx-size", 0, Dim{1} << 40).value_or(0);
   const std::optional<std::string> pool = args.value("pool");
   const CacheTypes caches(args.values("cache-type"));
+  const std::vector<std::string> lora = args.values("lora");
   const std::optional<std::string> chat_template = args.value("chat-template");
   const Dim rows = args.number("parallel", 1, 4096).value_or(0);
   const double target = args.real("itl-target").value_or(50);
@@ -243,6 +271,7 @@ int run(Args& args) {
     wanted.push_back(std::move(o));
   }
   caches.check(served);
+  const std::vector<NamedFile> adapters = named_adapters(lora, served);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     server::ModelOptions& o = wanted[i];
     o.cache = caches[o.name];
@@ -263,6 +292,8 @@ int run(Args& args) {
     for (std::size_t k = i; k-- > 0;)
       if (models[k]->weights == models[i]->weights)
         models[i]->card.root = models[k]->name;  // the first of them
+    for (const NamedFile& a : adapters)
+      if (a.model == models[i]->name) server::add_adapter(*models[i], a.name, a.file);
   }
   const auto note_line = [&](const std::string& text) {
     if (!common.quiet) note(text);
@@ -281,6 +312,8 @@ int run(Args& args) {
         *first != m)
       about += concat("; the weights are those of ", (*first)->name);
     note_line(about);
+    for (const server::NamedAdapter& a : m->adapters)
+      note_line(concat(a.name, ": the adapter ", a.use.adapter->path, " of ", m->name));
     if (m->writes() && !m->translates() && !m->chat)
       note_line(concat("note: ", m->name,
                        " has no chat template; the texts of a conversation are read one after the "
@@ -374,6 +407,7 @@ const Verb kServe = {
     "  -c, --ctx-size N    tokens of prompt and answer (the model's)\n"
     "  --pool SIZE         memory for keys and values, 512M, 4G (a quarter of what is free)\n"
     "  --cache-type [NAME=]T   f32, f16, bf16, q8_0, q4_0 (f16); with a name, of this model alone\n"
+    "  --lora [MODEL:]NAME=FILE[=SCALE]   an adapter (LoRA); clients ask for the model NAME; may come often\n"
     "  --parallel N        answers side by side (by a measurement at the start)\n"
     "  --itl-target MS     time between tokens that reading prompts may cost others (50)\n"
     "  --no-prefix-cache   every prompt is read anew\n"

@@ -28,6 +28,13 @@ struct ModelOptions {
   std::string chat_template;  // a text that takes the place of the model's own; "": none does
 };
 
+// An adapter that clients name as if it were a model of its own.
+struct NamedAdapter {
+  std::string name, fingerprint;
+  AdapterUse use;
+  ModelCard card;
+};
+
 struct ServedModel {
   explicit ServedModel(std::shared_ptr<const Checkpoint> of) : weights(std::move(of)), checkpoint(*weights) {}
 
@@ -41,6 +48,7 @@ struct ServedModel {
   EngineSpeed speed;
   ReadOptions read;
   ModelCard card;
+  std::vector<NamedAdapter> adapters;
   Dim rows = 0;
 
   const Recipe& recipe() const { return checkpoint.model->recipe; }
@@ -56,6 +64,9 @@ struct ServedModel {
   // Of a text prompt as it was asked for.
   std::vector<std::int32_t> prompt_ids(const TextOrIds& prompt, bool add_special) const;
 };
+
+// From now on the model can also be asked for as `name`. Before it answers anybody.
+void add_adapter(ServedModel& model, const std::string& name, const std::string& path);
 
 // What clients call a file that is given no name.
 std::string name_of_file(const std::string& path);

@@ -374,7 +374,8 @@ void Service::State::finish_vectors(const JobPtr& pointer) {
           for (const float x : v) squares += static_cast<double>(x) * x;
           for (float& x : v) x = static_cast<float>(x / std::max(std::sqrt(squares), 1e-12));
         }
-      reply(pointer, 200, embeddings_reply(job.model->name, vectors, job.embeddings.base64, u.prompt_tokens));
+      reply(pointer, 200,
+            embeddings_reply(job.model_name(), vectors, job.embeddings.base64, u.prompt_tokens));
       return;
     }
     case Task::rerank: {
@@ -387,7 +388,7 @@ void Service::State::finish_vectors(const JobPtr& pointer) {
       std::vector<RerankScore> scores;
       for (std::size_t i = 1; i < vectors.size(); ++i)
         scores.push_back({static_cast<int>(i) - 1, cosine(vectors[0], vectors[i])});
-      reply(pointer, 200, rerank_reply(job.rerank, job.model->name, std::move(scores), u.prompt_tokens));
+      reply(pointer, 200, rerank_reply(job.rerank, job.model_name(), std::move(scores), u.prompt_tokens));
       return;
     }
     default: {
@@ -400,7 +401,7 @@ void Service::State::finish_vectors(const JobPtr& pointer) {
         c.probabilities = std::move(v);
         items.push_back(std::move(c));
       }
-      reply(pointer, 200, classify_reply(job.model->name, items, u.prompt_tokens));
+      reply(pointer, 200, classify_reply(job.model_name(), items, u.prompt_tokens));
     }
   }
 }
