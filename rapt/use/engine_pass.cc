@@ -71,13 +71,21 @@ Tensor Engine::State::compute(Assembly& a, const Job* alone, KvPool* with) {
   return out;
 }
 
-void Engine::State::pass(std::span<Piece> pieces) {
-  if (pieces.empty()) return;
-  // Rows of one adapter side by side: one product for all of them.
+// Rows of one adapter side by side, else in their order: one product for all of them.
+void Engine::State::gather_adapters(std::span<Piece> pieces) {
+  std::map<std::uint64_t, std::vector<Piece>> by_adapter;
   const auto first_adapter = [](const Piece& p) {
     return p.job->adapters.empty() ? std::uint64_t{0} : p.job->adapters[0].adapter->hash[0];
   };
-  if (std::ranges::any_of(pieces, first_adapter)) std::ranges::stable_sort(pieces, {}, first_adapter);
+  if (std::ranges::none_of(pieces, first_adapter)) return;
+  for (Piece& p : pieces) by_adapter[first_adapter(p)].push_back(std::move(p));
+  auto to = pieces.begin();
+  for (auto& [adapter, list] : by_adapter) to = std::ranges::move(list, to).out;
+}
+
+void Engine::State::pass(std::span<Piece> pieces) {
+  if (pieces.empty()) return;
+  gather_adapters(pieces);
   Assembly a;
   Job* const first = pieces[0].job;
   const auto others =

@@ -258,6 +258,7 @@ struct Engine::State {
   std::size_t need(std::span<const Piece> pieces) const;
   KvGrowth growth(const Piece& piece) const;
 
+  static void gather_adapters(std::span<Piece> pieces);
   void pass(std::span<Piece> pieces);
   void pass_whole(std::span<const JobPtr> jobs);
   struct Assembly;
