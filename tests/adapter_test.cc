@@ -20,32 +20,9 @@
 namespace rapt::test {
 namespace {
 
-struct PeftToy {
-  Toy adapter, model;
-};
-PeftToy read_peft_toy(const std::string& name) {
-  const std::string path = concat(RAPT_SOURCE_DIR, "/tests/golden/adapters/", name, ".json");
-  PeftToy out{toy_from(name, parse_json(read_text_file(path), name)), {}};
-  out.model = read_toy(std::string(need(out.adapter.json, "toy").string()));
-  return out;
-}
 const std::vector<std::string>& peft_toys() {
   static const std::vector<std::string> names = {"llama", "gpt2", "qwen2", "phi3", "gemma3", "t5", "bert"};
   return names;
-}
-
-void write_adapter_folder(const Toy& adapter, const std::string& folder, DType type = DType::f32) {
-  std::filesystem::create_directories(folder);
-  put_file(folder + "/adapter_config.json", adapter.config.dump());
-  std::vector<SafetensorPlan> plan;
-  for (const ToyTensor& t : adapter.tensors)
-    plan.push_back({t.name, type, t.shape, [&t, type](FileWriter& out) {
-                      std::vector<std::byte> bytes(bytes_of(type, static_cast<Dim>(t.values.size()), t.name));
-                      if (type == DType::f32) std::memcpy(bytes.data(), t.values.data(), bytes.size());
-                      else quantize(type, t.values, bytes);
-                      out.write(bytes);
-                    }});
-  write_safetensors(folder + "/adapter_model.safetensors", plan, {}, true);
 }
 
 // As llama.cpp's converter writes it. alpha stands for the whole file, so it is what gives `scale` for rank r.

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adapters drawn for a model in memory: every matrix that one may change, or a part of them.
+// Adapters drawn for a model in memory; those of PEFT (tests/golden/adapters) as files.
 #pragma once
+#include <cstring>
+#include <filesystem>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "rapt/base/rng.h"
+#include "rapt/io/safetensors.h"
 #include "rapt/nn/adapted.h"
+#include "rapt/tensor/formats.h"
+#include "tests/toy_checkpoint.h"
 
 namespace rapt::test {
 
@@ -40,6 +45,30 @@ inline std::shared_ptr<Adapter> drawn_adapter(const Model& model, std::uint64_t 
          .rows = it->second});
   }
   return out;
+}
+
+struct PeftToy {
+  Toy adapter, model;
+};
+inline PeftToy read_peft_toy(const std::string& name) {
+  const std::string path = concat(RAPT_SOURCE_DIR, "/tests/golden/adapters/", name, ".json");
+  PeftToy out{toy_from(name, parse_json(read_text_file(path), name)), {}};
+  out.model = read_toy(std::string(need(out.adapter.json, "toy").string()));
+  return out;
+}
+
+inline void write_adapter_folder(const Toy& adapter, const std::string& folder, DType type = DType::f32) {
+  std::filesystem::create_directories(folder);
+  put_file(folder + "/adapter_config.json", adapter.config.dump());
+  std::vector<SafetensorPlan> plan;
+  for (const ToyTensor& t : adapter.tensors)
+    plan.push_back({t.name, type, t.shape, [&t, type](FileWriter& out) {
+                      std::vector<std::byte> bytes(bytes_of(type, static_cast<Dim>(t.values.size()), t.name));
+                      if (type == DType::f32) std::memcpy(bytes.data(), t.values.data(), bytes.size());
+                      else quantize(type, t.values, bytes);
+                      out.write(bytes);
+                    }});
+  write_safetensors(folder + "/adapter_model.safetensors", plan, {}, true);
 }
 
 }  // namespace rapt::test
