@@ -17,6 +17,7 @@
 #include "rapt/nn/parts/delta.h"
 #include "rapt/nn/parts/ffn.h"
 #include "rapt/nn/parts/moe.h"
+#include "tests/adapter_tools.h"
 #include "tests/memory_checkpoint.h"
 
 namespace rapt::test {
@@ -216,6 +217,13 @@ const std::vector<ToyModel>& toy_models() {
     add("prefix", prefixed()).prefix = true;
     add("encoder", encoder(false));
     add("classifier", encoder(true));
+    for (ToyModel& m : list) {
+      if (m.recurrent()) continue;
+      const Model& model = *m.checkpoint.model;
+      const auto one = drawn_adapter(model, 1, 3), twin = drawn_adapter(model, 3, 3);
+      twin->hash = one->hash;
+      m.adapters = {one, drawn_adapter(model, 2, 5, DType::bf16), twin};
+    }
     return list;
   }();
   return models;
@@ -448,6 +456,15 @@ Schedule draw_schedule(std::uint64_t seed, const Focus& focus) {
       p.looks = d.chance(60);
       p.arrives = static_cast<int>(d.between(5, 50));
     }
+    // From numbers of its own: what else a seed draws stays.
+    Draw adapters{mix_key(mix_key(seed, 0xADA), static_cast<std::uint64_t>(i))};
+    if (!m.adapters.empty() && adapters.chance(45)) {
+      p.request.adapters.emplace();
+      const bool both = adapters.chance(25);
+      for (const Dim which : {Dim{0}, Dim{1}})
+        if (both || adapters.chance(50))
+          p.request.adapters->push_back({m.adapters[at(which)], adapters.chance(70) ? 1.f : 0.5f});
+    }
     // One that goes on from an earlier one: its text to somewhere, and something new.
     if (!p.request.whole && i > 0 && d.chance(focus.cancelled_holds ? 70 : pressing ? 10 : 25)) {
       const std::size_t from = at(d.below(i));
@@ -462,6 +479,7 @@ Schedule draw_schedule(std::uint64_t seed, const Focus& focus) {
           p.request.edits = first.request.edits, p.request.space = first.request.space;
           p.request.stream = first.request.stream, p.request.prefix = first.request.prefix;
           p.request.source = first.request.source;
+          p.request.adapters = first.request.adapters;
         }
         // The rest is known when the first has an answer (fill_texts).
         p.request.rows = {}, p.request.one_piece = false;

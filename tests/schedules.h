@@ -23,6 +23,8 @@ struct ToyModel {
   DType cache = DType::f32;  // what the model is there for
   bool blocks = false;       // heads are wide enough for caches in blocks
   bool prefix = false;       // leading tokens may see each other
+  // Two, and one that says it is the first and is another; none where nothing can be changed.
+  std::vector<std::shared_ptr<const Adapter>> adapters = {};
   const Recipe& recipe() const { return checkpoint.model->recipe; }
   bool reads_whole() const { return !recipe().decoder || recipe().head.kind == HeadRecipe::Kind::classes; }
   bool translates() const { return recipe().encoder && recipe().decoder; }

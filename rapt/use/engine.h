@@ -18,6 +18,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,6 +50,10 @@ struct Request {
   // What the edits among them are, for those who share prefixes: requests with equal texts have equal edits.
   // Edits without it share nothing, but for what a request of the same observers held.
   std::string edits = {};
+
+  // LoRA adapters of all its rows, each with a scale, added in this order; absent: the checkpoint's own. Who
+  // shares prefixes has equal ones.
+  std::optional<std::vector<AdapterUse>> adapters = {};
 
   // Rows of `tokens` whose logits are wanted, or their hidden states (after the final norm, before the head;
   // with `whole` only). `see` gets them as they come: their positions, and [positions, V or C], valid during

@@ -31,6 +31,7 @@ struct Engine::State::Assembly {
     s.count = static_cast<Dim>(ids.size());
     s.prefix = job.r.prefix;
     s.stream = job.r.stream;
+    s.adapters = job.adapters;
     batch.sequences.push_back(s);
     tokens.insert(tokens.end(), ids.begin(), ids.end());
     TapShare share{.taps = job.r.taps,
@@ -41,7 +42,8 @@ struct Engine::State::Assembly {
     share.source = share.rows;  // of an encoder alone
     if (begins) {
       share.source = {static_cast<Dim>(source.size()), static_cast<Dim>(job.r.source.size())};
-      from.sequences.push_back({.first = share.source.first, .count = share.source.count, .id = s.id});
+      from.sequences.push_back(
+          {.first = share.source.first, .count = share.source.count, .id = s.id, .adapters = job.adapters});
       source.insert(source.end(), job.r.source.begin(), job.r.source.end());
     }
     for (const Dim i : which) wanted.push_back(static_cast<std::int32_t>(first + i));
@@ -69,8 +71,21 @@ Tensor Engine::State::compute(Assembly& a, const Job* alone, KvPool* with) {
   return out;
 }
 
+// Rows of one adapter side by side, else in their order: one product for all of them.
+void Engine::State::gather_adapters(std::span<Piece> pieces) {
+  std::map<std::uint64_t, std::vector<Piece>> by_adapter;
+  const auto first_adapter = [](const Piece& p) {
+    return p.job->adapters.empty() ? std::uint64_t{0} : p.job->adapters[0].adapter->hash[0];
+  };
+  if (std::ranges::none_of(pieces, first_adapter)) return;
+  for (Piece& p : pieces) by_adapter[first_adapter(p)].push_back(std::move(p));
+  auto to = pieces.begin();
+  for (auto& [adapter, list] : by_adapter) to = std::ranges::move(list, to).out;
+}
+
 void Engine::State::pass(std::span<Piece> pieces) {
   if (pieces.empty()) return;
+  gather_adapters(pieces);
   Assembly a;
   Job* const first = pieces[0].job;
   const auto others =

@@ -30,6 +30,7 @@ struct ReplayCounts {
 struct Repeated {
   server::ReplayRecord record;
   server::ServedModel* model = nullptr;
+  const server::NamedAdapter* adapter = nullptr;
   Taps taps;
   std::function<void()> edits_touched;
   std::vector<Engine::Id> ids;  // of each prompt
@@ -56,6 +57,7 @@ void begin(Repeated& r) {
         context != r.record.context)
       one.generate.max_tokens = std::max<Dim>(1, r.record.context - static_cast<Dim>(prompt.size()));
     if (r.edits_touched) one.taps = &r.taps;
+    if (r.adapter) one.adapters = {r.adapter->use};
     r.ids.push_back(m.engine->add(std::move(one)));
     ++r.open;
   }
@@ -123,6 +125,7 @@ int run(Args& args) {
   const CommonArgs common = common_args(args);
   const Dim context = args.number("ctx-size", 0, Dim{1} << 40).value_or(0);
   const DType cache = cache_type(args, DType::f16);
+  const std::vector<std::string> lora = args.values("lora");
   std::vector<std::string> names = args.operands(1, 64, "a log and its models");
   const std::string log = names[0];
   names.erase(names.begin());
@@ -151,6 +154,12 @@ int run(Args& args) {
     }));
   }
 
+  std::vector<std::string> served;
+  for (const auto& m : models) served.push_back(m->name);
+  for (const NamedAdapterFile& a : named_adapters(lora, served))
+    for (const auto& m : models)
+      if (a.model == m->name) server::add_adapter(*m, a.name, a.file);
+
   ReplayCounts counts;
   Json::Array told;
   std::string first_damage;
@@ -171,12 +180,17 @@ int run(Args& args) {
       return;
     }
     const auto find = [&](auto&& is) {
-      const auto it = std::find_if(models.begin(), models.end(), [&](const auto& m) { return is(*m); });
-      return it == models.end() ? nullptr : it->get();
+      for (const auto& m : models) {
+        if (!r->model && is(m->fingerprint, m->name)) r->model = m.get();
+        for (const server::NamedAdapter& a : m->adapters)
+          if (!r->model && is(a.fingerprint, a.name)) r->model = m.get(), r->adapter = &a;
+      }
     };
-    r->model = find([&](const auto& m) { return m.fingerprint == r->record.fingerprint; });
+    find([&](const std::string& fingerprint, const std::string&) {
+      return fingerprint == r->record.fingerprint;
+    });
     if (!r->model) {
-      r->model = find([&](const auto& m) { return m.name == r->record.model; });
+      find([&](const std::string&, const std::string& name) { return name == r->record.model; });
       if (!r->model) return void(++counts.without_model);
       ++counts.elsewhere;
     }
@@ -232,6 +246,7 @@ const Verb kReplay = {
     "\n"
     "  -c, --ctx-size N   tokens of prompt and answer (the model's)\n"
     "  --cache-type T     as the server kept keys and values: f32, f16, bf16, q8_0, q4_0 (f16)\n"
+    "  --lora [MODEL:]NAME=FILE[=SCALE]   an adapter, as it was served\n"
     "  --json             counts, and each answer that differs\n"
     "  -t, --threads N    threads (as many as the process may use)\n"
     "  -q, --quiet        no progress, no notes\n"

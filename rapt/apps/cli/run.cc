@@ -165,7 +165,8 @@ std::string id_text(std::span<const std::int32_t> ids) {
 }
 
 int run(Args& args) {
-  const CommonArgs common = common_args(args);
+  CommonArgs common = common_args(args);
+  lora_args(args, common);
   ChatSettings s;
   s.generate = generate_args(args);
   const AnswerSpec spec = spec_args(args);
@@ -349,6 +350,9 @@ const Verb kRun = {
     "  --edit SPEC              changes what the model computes while it answers, may come many times:\n"
     "                           L5H3:zero switches a head off, resid_post.8:add=FILE.npy steers; rapt help\n"
     "                           inspect has the whole form\n"
+    "\n"
+    "  --lora FILE[=SCALE]      an adapter (LoRA) beside the model's weights: a folder of PEFT, or a GGUF file;\n"
+    "                           may come many times, and they add up\n"
     "\n"
     "  --json                   text, ids, times as JSON; --logprobs N adds each token's log-probability\n"
     "                           and the N most probable\n"

@@ -24,10 +24,10 @@ namespace {
 // Flags that a configuration file and the environment know too: --ctx-size is RAPT_SERVE_CTX_SIZE and
 // "ctx-size".
 constexpr const char* kValues[] = {
-    "host",       "port",       "unix",          "key-file",  "allow-host", "allow-origin", "ctx-size",
-    "pool",       "cache-type", "chat-template", "parallel",  "itl-target", "queue",        "queue-tokens",
-    "queue-wait", "timeout",    "first-token",   "drain",     "tls-cert",   "tls-key",      "threads",
-    "log",        "body-limit", "lab-dir",       "replay-log"};
+    "host",       "port",       "unix",          "key-file",   "allow-host", "allow-origin", "ctx-size",
+    "pool",       "cache-type", "chat-template", "parallel",   "itl-target", "queue",        "queue-tokens",
+    "queue-wait", "timeout",    "first-token",   "drain",      "tls-cert",   "tls-key",      "threads",
+    "log",        "body-limit", "lab-dir",       "replay-log", "lora"};
 constexpr const char* kSwitches[] = {"no-prefix-cache", "no-page", "no-sandbox", "insecure",
                                      "quiet",           "lab",     "no-replay"};
 
@@ -174,6 +174,7 @@ int run(Args& args) {
   const Dim context = args.number("ctx-size", 0, Dim{1} << 40).value_or(0);
   const std::optional<std::string> pool = args.value("pool");
   const CacheTypes caches(args.values("cache-type"));
+  const std::vector<std::string> lora = args.values("lora");
   const std::optional<std::string> chat_template = args.value("chat-template");
   const Dim rows = args.number("parallel", 1, 4096).value_or(0);
   const double target = args.real("itl-target").value_or(50);
@@ -248,6 +249,7 @@ int run(Args& args) {
     wanted.push_back(std::move(o));
   }
   caches.check(served);
+  const std::vector<NamedAdapterFile> adapters = named_adapters(lora, served);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     server::ModelOptions& o = wanted[i];
     o.cache = caches[o.name];
@@ -268,6 +270,8 @@ int run(Args& args) {
     for (std::size_t k = i; k-- > 0;)
       if (models[k]->weights == models[i]->weights)
         models[i]->card.root = models[k]->name;  // the first of them
+    for (const NamedAdapterFile& a : adapters)
+      if (a.model == models[i]->name) server::add_adapter(*models[i], a.name, a.file);
   }
   const auto note_line = [&](const std::string& text) {
     if (!common.quiet) note(text);
@@ -286,6 +290,8 @@ int run(Args& args) {
         *first != m)
       about += concat("; the weights are those of ", (*first)->name);
     note_line(about);
+    for (const server::NamedAdapter& a : m->adapters)
+      note_line(concat(a.name, ": the adapter ", a.use.adapter->path, " of ", m->name));
     if (m->writes() && !m->translates() && !m->chat)
       note_line(concat("note: ", m->name,
                        " has no chat template; the texts of a conversation are read one after the "
@@ -380,6 +386,7 @@ const Verb kServe = {
     "  -c, --ctx-size N    tokens of prompt and answer (the model's)\n"
     "  --pool SIZE         memory for keys and values, 512M, 4G (a quarter of what is free)\n"
     "  --cache-type [NAME=]T   f32, f16, bf16, q8_0, q4_0 (f16); with a name, of this model alone\n"
+    "  --lora [MODEL:]NAME=FILE[=SCALE]   an adapter (LoRA); clients ask for the model NAME; may come often\n"
     "  --parallel N        answers side by side (by a measurement at the start)\n"
     "  --itl-target MS     time between tokens that reading prompts may cost others (50)\n"
     "  --no-prefix-cache   every prompt is read anew\n"

@@ -886,7 +886,10 @@ std::string model_reply(const ModelCard& model) {
   append_quoted(out, model.owned_by);
   out += ",\"root\":";
   append_quoted(out, model.root.empty() ? model.id : model.root);
-  out += ",\"parent\":null,\"max_model_len\":";
+  out += ",\"parent\":";
+  if (model.parent.empty()) out += "null";
+  else append_quoted(out, model.parent);
+  out += ",\"max_model_len\":";
   append_integer(out, model.context);
   out += ",\"meta\":{\"n_ctx\":";
   append_integer(out, model.context);

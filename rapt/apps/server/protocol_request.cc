@@ -329,6 +329,8 @@ void put_edits(const Reading& r, const Json& v, std::string_view path, std::vect
 }
 
 constexpr std::array kRaptCompare = std::to_array<Field<R>>({
+    {string_rule("model", 0, 256, "The second is answered by this adapter (or the model without one)."),
+     [](R& r, J v, P) { r.request.compare_model = v.string(); }},
     {kEdits,
      [](R& r, J v, P path) { put_edits(r, v, path, r.request.compare_edits, r.request.compare_edits_text); }},
 });

@@ -106,6 +106,7 @@ struct CompletionRequest {
   Stream endless;  // window > 0: Request::stream
   bool replay = true;  // kept for /v1/replay
   bool compare = false;  // a second answer under other edits, and by how much the two part
+  std::string compare_model;  // an adapter, or the model without; "": the same
   std::vector<Json> compare_edits;
   std::string compare_edits_text;  // as edits_text
   bool resume = false;  // of a stream: it goes on without its reader for a while

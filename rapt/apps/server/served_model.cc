@@ -11,6 +11,7 @@
 #include "rapt/base/rng.h"
 #include "rapt/base/sha256.h"
 #include "rapt/device/device.h"
+#include "rapt/load/adapter.h"
 #include "rapt/nn/model.h"
 #include "rapt/text/prompt.h"
 #include "rapt/use/conversation.h"
@@ -198,6 +199,16 @@ std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& opt
   else if (m->writes()) m->card.tasks = {"chat", "completion", "embedding"};
   else m->card.tasks = {"embedding"};
   return m;
+}
+
+void add_adapter(ServedModel& model, const std::string& name, const std::string& path) {
+  NamedAdapter a{
+      .name = name, .fingerprint = {}, .use = load_adapter_use(path, model.checkpoint), .card = model.card};
+  a.fingerprint = concat(model.fingerprint, "-", hash_text(a.use.adapter->hash[0]));
+  if (a.use.scale != 1) a.fingerprint += concat("-", shortest(static_cast<double>(a.use.scale)));
+  a.card.id = name;
+  a.card.parent = model.name;
+  model.adapters.push_back(std::move(a));
 }
 
 // ------------------------------------------------------------------------------------------------ prompts

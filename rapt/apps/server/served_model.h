@@ -31,6 +31,13 @@ struct ModelOptions {
   std::string chat_template;  // a text that takes the place of the model's own; "": none does
 };
 
+// An adapter that clients name as if it were a model of its own.
+struct NamedAdapter {
+  std::string name, fingerprint;
+  AdapterUse use;
+  ModelCard card;
+};
+
 struct ServedModel {
   explicit ServedModel(std::shared_ptr<const Checkpoint> of) : weights(std::move(of)), checkpoint(*weights) {}
 
@@ -46,6 +53,7 @@ struct ServedModel {
   ReadOptions read;
   ModelCard card;
   std::int64_t modified = 0;  // its file, seconds since 1970
+  std::vector<NamedAdapter> adapters;
   Dim rows = 0;
 
   const Recipe& recipe() const { return checkpoint.model->recipe; }
@@ -79,6 +87,9 @@ std::vector<Edit> read_edits(const std::vector<Json>& list, const Model& model, 
 
 // As Ollama's clients are told of it. Its digest is one of the fingerprint, not of the file's bytes.
 OllamaModel ollama_model(const ServedModel& model);
+
+// From now on the model can also be asked for as `name`. Before it answers anybody.
+void add_adapter(ServedModel& model, const std::string& name, const std::string& path);
 
 // What clients call a file that is given no name.
 std::string name_of_file(const std::string& path);

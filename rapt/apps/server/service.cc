@@ -336,19 +336,22 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
                             "/openapi.json lists the routes.\n")});
     } else if (path == "/models") {
       std::vector<ModelCard> cards;
-      for (const auto& m : models) cards.push_back(m->card);
+      for (const auto& m : models) {
+        cards.push_back(m->card);
+        for (const NamedAdapter& a : m->adapters) cards.push_back(a.card);
+      }
       json(models_reply(cards));
     } else if (path == "/models/{id}") {
       std::string name(without_version(request.path).substr(8));
       for (std::size_t at; (at = name.find("%2F")) != std::string::npos;) name.replace(at, 3, "/");
-      const auto it =
-          std::find_if(models.begin(), models.end(), [&](const auto& m) { return m->name == name; });
-      if (it == models.end()) {
-        std::string names;
-        for (const auto& m : models) names += (names.empty() ? "" : ", ") + m->name;
-        throw model_error(name, names);
+      const ModelCard* card = nullptr;
+      for (const auto& m : models) {
+        if (m->name == name) card = &m->card;
+        for (const NamedAdapter& a : m->adapters)
+          if (!card && a.name == name) card = &a.card;
       }
-      json(model_reply((*it)->card));
+      if (!card) throw model_error(name, names());
+      json(model_reply(*card));
     } else if (path == "/props") {
       json(model ? props(*model)
                  : concat("{\"watch\":", workshop && workshop->options().watch ? "true" : "false",
@@ -529,7 +532,7 @@ void Service::State::log(const Job& job, int code, std::string_view finish) {
       if (p.answer) reused += p.answer->times.reused_tokens;
     }
   options.log(concat("{\"id\":", quote(job.request_id), ",\"route\":", quote(job.route),
-                     ",\"model\":", job.model ? quote(job.model->name) : "null", ",\"key\":", job.key,
+                     ",\"model\":", job.model ? quote(job.model_name()) : "null", ",\"key\":", job.key,
                      ",\"status\":", code, ",\"finish\":", quote(finish), ",\"prompt_tokens\":", prompt,
                      ",\"cached_tokens\":", reused, ",\"tokens\":", job.written,
                      ",\"seconds\":", fixed(seconds_since(job.arrived), 3), "}"));

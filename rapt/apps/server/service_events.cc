@@ -417,8 +417,8 @@ void Service::State::finish_vectors(const JobPtr& pointer) {
         }
       reply(pointer, 200,
             vendor_of(job.route) == Vendor::ollama
-                ? ollama_embed_reply(job.model->name, vectors, u.prompt_tokens, seconds_since(job.arrived))
-                : embeddings_reply(job.model->name, vectors, job.embeddings.base64, u.prompt_tokens));
+                ? ollama_embed_reply(job.model_name(), vectors, u.prompt_tokens, seconds_since(job.arrived))
+                : embeddings_reply(job.model_name(), vectors, job.embeddings.base64, u.prompt_tokens));
       return;
     }
     case Task::rerank: {
@@ -431,7 +431,7 @@ void Service::State::finish_vectors(const JobPtr& pointer) {
       std::vector<RerankScore> scores;
       for (std::size_t i = 1; i < vectors.size(); ++i)
         scores.push_back({static_cast<int>(i) - 1, cosine(vectors[0], vectors[i])});
-      reply(pointer, 200, rerank_reply(job.rerank, job.model->name, std::move(scores), u.prompt_tokens));
+      reply(pointer, 200, rerank_reply(job.rerank, job.model_name(), std::move(scores), u.prompt_tokens));
       return;
     }
     default: {
@@ -444,7 +444,7 @@ void Service::State::finish_vectors(const JobPtr& pointer) {
         c.probabilities = std::move(v);
         items.push_back(std::move(c));
       }
-      reply(pointer, 200, classify_reply(job.model->name, items, u.prompt_tokens));
+      reply(pointer, 200, classify_reply(job.model_name(), items, u.prompt_tokens));
     }
   }
 }

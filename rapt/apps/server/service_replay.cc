@@ -47,20 +47,28 @@ void Service::State::prepare_replay(const JobPtr& job, const http::Request& requ
   job->again = find_replay(request.path, job->key);
   const ReplayRecord& record = *job->again;
   // The same bits come of the same fingerprint, whatever the model is called now.
-  const auto same = std::find_if(models.begin(), models.end(),
-                                 [&](const auto& m) { return m->fingerprint == record.fingerprint; });
-  if (same == models.end()) {
-    std::string there;
-    for (const auto& m : models) there += concat(there.empty() ? "" : ", ", m->name, " ", m->fingerprint);
-    throw ApiError(
-        409, "model_changed",
-        concat("the answer was given by '", record.model, "' with the fingerprint ", record.fingerprint,
-               " (of program, instruction set, cache and file); here is ", there, ", whose bits may differ"));
+  ServedModel* model = nullptr;
+  const NamedAdapter* adapter = nullptr;
+  std::string there;
+  const auto look_at = [&](ServedModel& m, const NamedAdapter* a) {
+    const std::string& fingerprint = a ? a->fingerprint : m.fingerprint;
+    if (!model && fingerprint == record.fingerprint) model = &m, adapter = a;
+    there += concat(there.empty() ? "" : ", ", a ? a->name : m.name, " ", fingerprint);
+  };
+  for (const auto& m : models) {
+    look_at(*m, nullptr);
+    for (const NamedAdapter& a : m->adapters) look_at(*m, &a);
   }
+  if (!model)
+    throw ApiError(409, "model_changed",
+                   concat("the answer was given by '", record.model, "' with the fingerprint ",
+                          record.fingerprint, " (of program, instruction set, cache and files); here is ",
+                          there, ", whose bits may differ"));
   {
     const std::lock_guard hold(lock);
-    job->model = same->get();
-    job->headers.push_back({"rapt-model", job->model->name});
+    job->model = model;
+    job->adapter = adapter;
+    job->headers.push_back({"rapt-model", job->model_name()});
   }
   const bool ours = record.form == Form::chat || record.form == Form::text;
   for (const char* name : {"logprobs", "top_logprobs", "return_token_ids", "stream_options"})
@@ -78,8 +86,8 @@ void Service::State::prepare_replay(const JobPtr& job, const http::Request& requ
 void Service::State::keep(const Job& job) {
   ReplayRecord r{.id = job.head.id,
                  .key = access.key_name(job.key),
-                 .model = job.model->name,
-                 .fingerprint = job.model->fingerprint,
+                 .model = job.head.model,
+                 .fingerprint = job.head.fingerprint,
                  .route = job.route,
                  .body = job.body,
                  .created = job.head.created,
@@ -147,6 +155,16 @@ void Service::State::add_compared(const JobPtr& job, std::vector<Request>& reque
     throw ApiError(400, "invalid_value", concat("rapt.compare.edits: ", e.what()), "rapt.compare.edits");
   }
   Request b = requests.at(0);
+  if (!asked.compare_model.empty()) {
+    const NamedAdapter* adapter = nullptr;
+    if (&find_model(asked.compare_model, &adapter) != job->model)
+      throw ApiError(400, "invalid_value",
+                     concat("rapt.compare.model: '", asked.compare_model,
+                            "' is another model; adapters of one model and the model itself can be compared"),
+                     "rapt.compare.model");
+    b.adapters.reset();
+    if (adapter) b.adapters = {adapter->use};
+  }
   b.taps = job->compare->taps(1);
   b.edits = asked.compare_edits_text;
   job->parts[1].prompt = job->parts[0].prompt;

@@ -90,6 +90,8 @@ struct Job {
   // Set by the worker before the engine hears of it. Until then others may look at the model, the headers and
   // the number of parts (a client leaves, a deadline passes): these change under State::lock.
   ServedModel* model = nullptr;
+  const NamedAdapter* adapter = nullptr;  // of the model; null: none
+  const std::string& model_name() const { return adapter ? adapter->name : model->name; }
   CompletionRequest asked;
   EmbeddingsRequest embeddings;
   RerankRequest rerank;
@@ -243,7 +245,9 @@ struct Service::State {
   void push(std::function<void()> f) { push(work, std::move(f)); }
   void push(Work& queue, std::function<void()> f);
   void run_worker(Work& queue);
-  ServedModel& find_model(std::string_view name);
+  // `adapter`: the one that was asked for by its name, or MODEL:NAME.
+  ServedModel& find_model(std::string_view name, const NamedAdapter** adapter = nullptr);
+  std::string names() const;  // of models and adapters
   void prepare(const JobPtr& job, const http::Request& request);
   void prepare_completion(const JobPtr& job, const Json& body);  // job->again: once more
   void make_parts(Job& job, std::size_t count);

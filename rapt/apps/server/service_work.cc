@@ -43,14 +43,28 @@ void Service::State::run_worker(Work& queue) {
   }
 }
 
-ServedModel& Service::State::find_model(std::string_view name) {
+std::string Service::State::names() const {
+  std::string out;
+  for (const auto& m : models) {
+    out += (out.empty() ? "" : ", ") + m->name;
+    for (const NamedAdapter& a : m->adapters) out += ", " + a.name;
+  }
+  return out.empty() ? "none" : out;
+}
+
+ServedModel& Service::State::find_model(std::string_view name, const NamedAdapter** adapter) {
   for (const auto& m : models)
     if (m->name == name) return *m;
-  if (name.ends_with(":latest")) return find_model(name.substr(0, name.size() - 7));  // Ollama's clients
+  for (const auto& m : models)
+    for (const NamedAdapter& a : m->adapters)
+      if (a.name == name || concat(m->name, ":", a.name) == name) {
+        if (adapter) *adapter = &a;
+        return *m;
+      }
+  if (name.ends_with(":latest"))
+    return find_model(name.substr(0, name.size() - 7), adapter);  // Ollama's clients
   if (models.size() == 1) return *models[0];  // clients name models of other servers
-  std::string names = models.empty() ? "none" : "";
-  for (const auto& m : models) names += (names.empty() ? "" : ", ") + m->name;
-  throw model_error(name, names);
+  throw model_error(name, names());
 }
 
 void Service::State::prepare(const JobPtr& job, const http::Request& request) {
@@ -64,11 +78,14 @@ void Service::State::prepare(const JobPtr& job, const http::Request& request) {
     }
     const Json* name = body.find("model");
     if (!name && job->task == Task::show) name = body.find("name");
-    ServedModel& model = find_model(name && name->is_string() ? std::string_view(name->string()) : "");
+    const NamedAdapter* adapter = nullptr;
+    ServedModel& model =
+        find_model(name && name->is_string() ? std::string_view(name->string()) : "", &adapter);
     {
       const std::lock_guard hold(lock);
       job->model = &model;
-      job->headers.push_back({"rapt-model", model.name});
+      job->adapter = adapter;
+      job->headers.push_back({"rapt-model", job->model_name()});
     }
     switch (job->task) {
       case Task::completion: prepare_completion(job, body); break;
@@ -112,8 +129,8 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
   CompletionRequest& asked = job->asked;
   job->head = {.id = concat(dialect(job->form).id, random_id()),
                .created = now,
-               .model = m.name,
-               .fingerprint = m.fingerprint};
+               .model = job->model_name(),
+               .fingerprint = job->adapter ? job->adapter->fingerprint : m.fingerprint};
   const bool endless = asked.endless.window > 0;
   if (endless) check_streams(m.recipe(), asked.endless);
   const ReplayRecord* const again = job->again.get();
@@ -200,6 +217,7 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
     // What was found in the cache is not seen; who looks at an answer of before wants all of it.
     if (again && job->shows_look) r.space = concat("look|", job->request_id, "|", random_id());
     r.client = job->client;
+    if (job->adapter) r.adapters = {job->adapter->use};
     requests.push_back(std::move(r));
   }
   if (asked.compare) add_compared(job, requests, edits);
@@ -245,6 +263,7 @@ void Service::State::prepare_vectors(const JobPtr& job, const Json& body) {
     Request r = classes ? classify_request(m.checkpoint, part.prompt, part.vector)
                         : embed_request(m.checkpoint, part.prompt, part.vector);
     r.client = job->client;
+    if (job->adapter) r.adapters = {job->adapter->use};
     r.background = inputs.size() > 16;
     requests.push_back(std::move(r));
   }
@@ -275,6 +294,12 @@ LookSlot::~LookSlot() {
 
 void Service::State::prepare_look(const JobPtr& job, const Json& body) {
   ServedModel& m = *job->model;
+  if (job->adapter)
+    throw ApiError(
+        400, "invalid_value",
+        concat("'", job->adapter->name, "' is an adapter; a text is looked at in the model itself, '", m.name,
+               "' (answers are looked at with adapters, too: rapt.look)"),
+        "model");
   LookRequest asked = read_look(body, m.read);
   std::vector<std::int32_t> ids = std::move(asked.ids);
   if (asked.chat) {

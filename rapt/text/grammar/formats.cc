@@ -21,9 +21,7 @@ Text date() {
   return group(year + "-" + day + "|" + leap + "-02-29");
 }
 
-Text time() {
-  return R"((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d))";
-}
+Text time() { return R"((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d))"; }
 
 Text duration() {
   const Text day = R"(\d+Y(?:\d+M(?:\d+D)?)?|\d+M(?:\d+D)?|\d+D)";
@@ -67,11 +65,14 @@ Text uuid() {
 Text uri() {
   const Text percent = "%[0-9A-Fa-f]{2}", plain = "A-Za-z0-9._~!$&'()*+,;=\\-";
   const Text user = group("[" + plain + ":]|" + percent), name = group("[" + plain + "]|" + percent);
-  const Text character = group("[" + plain + ":@]|" + percent), more = group("[" + plain + ":@/?]|" + percent);
+  const Text character = group("[" + plain + ":@]|" + percent),
+             more = group("[" + plain + ":@/?]|" + percent);
   const Text path = "(?:/" + character + "*)*";
-  const Text authority = "//" + group(user + "*@") + "?" + group("\\[" + ipv6() + "\\]|" + name + "*") + "(?::\\d*)?";
+  const Text authority =
+      "//" + group(user + "*@") + "?" + group("\\[" + ipv6() + "\\]|" + name + "*") + "(?::\\d*)?";
   return "[A-Za-z][A-Za-z0-9+.-]*:" +
-         group(authority + path + "|/" + group(character + "+" + path) + "?|" + character + "+" + path + "|") +
+         group(authority + path + "|/" + group(character + "+" + path) + "?|" + character + "+" + path +
+               "|") +
          "(?:\\?" + more + "*)?(?:#" + more + "*)?";
 }
 

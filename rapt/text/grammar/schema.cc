@@ -90,8 +90,8 @@ struct Shape {
 
 class SchemaCompiler {
  public:
-  SchemaCompiler(GrammarBuilder& builder, const Json& schema, std::string_view where) :
-      b_(builder), budget_(builder.state().budget), where_(where) {
+  SchemaCompiler(GrammarBuilder& builder, const Json& schema, std::string_view where)
+      : b_(builder), budget_(builder.state().budget), where_(where) {
     scan(schema, kNobody, "", 0);
     space_ = b_.optional(b_.literal(" "));
   }
@@ -174,7 +174,8 @@ class SchemaCompiler {
   int count(std::uint32_t schema, std::string_view name, const Json& value) const {
     if (!value.is_integer() || value.integer() < 0) wrong(schema, name, "must be a whole number from 0 on");
     if (value.integer() > GrammarLimits::kRepetition)
-      wrong(schema, name, concat("is larger than ", GrammarLimits::kRepetition, ", the most that is counted"));
+      wrong(schema, name,
+            concat("is larger than ", GrammarLimits::kRepetition, ", the most that is counted"));
     return static_cast<int>(value.integer());
   }
 
@@ -198,7 +199,8 @@ class SchemaCompiler {
       if ((m.key == "unevaluatedProperties" || m.key == "unevaluatedItems") && yes) continue;
       wrong(schema, m.key, "is not supported");
     }
-    if (const Json* id = keyword(schema, "$id"); id && !id->is_string()) wrong(schema, "$id", "must be a string");
+    if (const Json* id = keyword(schema, "$id"); id && !id->is_string())
+      wrong(schema, "$id", "must be a string");
   }
 
   std::uint32_t target(std::uint32_t schema) const {
@@ -222,7 +224,9 @@ class SchemaCompiler {
       char c = text[i];
       if (c == '%' && i + 2 < text.size()) {
         const auto digit = [](char d) {
-          return d >= '0' && d <= '9' ? d - '0' : (d | 32) >= 'a' && (d | 32) <= 'f' ? (d | 32) - 'a' + 10 : -1;
+          return d >= '0' && d <= '9'                 ? d - '0'
+                 : (d | 32) >= 'a' && (d | 32) <= 'f' ? (d | 32) - 'a' + 10
+                                                      : -1;
         };
         if (digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0) {
           c = static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
@@ -310,7 +314,8 @@ class SchemaCompiler {
       if (choice.one) branch.branches.push_back({choice.schema, i});
       alternatives(std::move(branch), out);
       if (out.size() > kAlternatives)
-        wrong(choice.schema, name, concat("makes more than ", kAlternatives, " alternatives, with the others here"));
+        wrong(choice.schema, name,
+              concat("makes more than ", kAlternatives, " alternatives, with the others here"));
     }
   }
 
@@ -337,7 +342,8 @@ class SchemaCompiler {
       bool inside = false;
       for (const Json::Member& m : at(schema).object()) {
         named(schema, m.key, [&] { apply(s, schema, m.key, m.value); });
-        for (const char* name : {"prefixItems", "items", "properties", "patternProperties", "additionalProperties"})
+        for (const char* name :
+             {"prefixItems", "items", "properties", "patternProperties", "additionalProperties"})
           inside |= m.key == name;
       }
       if (inside) s.schemas.push_back(schema);
@@ -367,7 +373,8 @@ class SchemaCompiler {
       only(s, list);
     } else if (key == "const") {
       only(s, {&value});
-    } else if (key == "minimum" || key == "maximum" || key == "exclusiveMinimum" || key == "exclusiveMaximum") {
+    } else if (key == "minimum" || key == "maximum" || key == "exclusiveMinimum" ||
+               key == "exclusiveMaximum") {
       if (!value.is_number()) wrong(schema, key, "must be a number");
       const bool low = key == "minimum" || key == "exclusiveMinimum", equal = key[0] == 'm';
       s.numbers.push_back(std::make_shared<CharDfa>(decimal_compare(decimal_of(value), !low, equal, low)));
@@ -411,12 +418,14 @@ class SchemaCompiler {
   }
 
   void types(Shape& s, std::uint32_t schema, const Json& value) {
-    static constexpr std::string_view kNames[] = {"null",  "boolean", "number", "integer",
+    static constexpr std::string_view kNames[] = {"null",   "boolean", "number", "integer",
                                                   "string", "array",   "object"};
     std::set<std::string_view> said;
     const auto say = [&](const Json& name) {
-      if (!name.is_string() || std::find(std::begin(kNames), std::end(kNames), name.string()) == std::end(kNames))
-        wrong(schema, "type", "must be null, boolean, number, integer, string, array or object, or a list of them");
+      if (!name.is_string() ||
+          std::find(std::begin(kNames), std::end(kNames), name.string()) == std::end(kNames))
+        wrong(schema, "type",
+              "must be null, boolean, number, integer, string, array or object, or a list of them");
       said.insert(name.string());
     };
     if (value.is_array()) {
@@ -537,7 +546,8 @@ class SchemaCompiler {
   // ------------------------------------------------------------------------------------------- values
   bool matches(const Json& v, const Shape& s) {
     budget_.pay();
-    if (s.values && std::none_of(s.values->begin(), s.values->end(), [&](const Json* x) { return same(v, *x); }))
+    if (s.values &&
+        std::none_of(s.values->begin(), s.values->end(), [&](const Json* x) { return same(v, *x); }))
       return false;
     const auto all = [](const std::vector<Dfa>& list, const std::string& text) {
       return std::all_of(list.begin(), list.end(), [&](const Dfa& d) { return d->accepts(text); });
@@ -547,7 +557,8 @@ class SchemaCompiler {
     if (v.is_number()) return s.number && (!s.integer || v.is_integer()) && all(s.numbers, decimal_of(v));
     if (v.is_string()) {
       const auto n = static_cast<Dim>(unicode::codes(v.string()).size());
-      return s.string && n >= s.min_length && (s.max_length < 0 || n <= s.max_length) && all(s.strings, v.string());
+      return s.string && n >= s.min_length && (s.max_length < 0 || n <= s.max_length) &&
+             all(s.strings, v.string());
     }
     if (v.is_array()) {
       const auto n = static_cast<Dim>(v.array().size());
@@ -659,13 +670,16 @@ class SchemaCompiler {
       out.no &= !b.no;
       if (a.number && b.number) minus(number_dfa(a), number_dfa(b), out.numbers, out.number);
       if (a.string && b.string) minus(string_dfa(a), string_dfa(b), out.strings, out.string);
-      if ((a.array && b.array && !disjoint_arrays(a, b, 0)) || (a.object && b.object && !disjoint_objects(a, b, 0)))
-        wrong(schema, "oneOf",
-              "has branches that one value may match at once (they need different types, constants or required "
-              "members); anyOf allows that");
+      if ((a.array && b.array && !disjoint_arrays(a, b, 0)) ||
+          (a.object && b.object && !disjoint_objects(a, b, 0)))
+        wrong(
+            schema, "oneOf",
+            "has branches that one value may match at once (they need different types, constants or required "
+            "members); anyOf allows that");
     });
   }
-  void subtract_values(Shape& out, const Shape& a, const std::vector<const Json*>& values, std::uint32_t schema) {
+  void subtract_values(Shape& out, const Shape& a, const std::vector<const Json*>& values,
+                       std::uint32_t schema) {
     std::vector<std::string_view> texts;
     for (const Json* v : values) {
       if (!matches(*v, a)) continue;
@@ -673,7 +687,8 @@ class SchemaCompiler {
       else if (v->is_bool()) (v->boolean() ? out.yes : out.no) = false;
       else if (v->is_string()) texts.push_back(v->string());
       else if (v->is_number())
-        out.numbers.push_back(std::make_shared<const CharDfa>(decimal_compare(decimal_of(*v), true, false, true)));
+        out.numbers.push_back(
+            std::make_shared<const CharDfa>(decimal_compare(decimal_of(*v), true, false, true)));
       else wrong(schema, "oneOf", "has a branch that allows a value of another branch");
     }
     if (!texts.empty())
@@ -774,7 +789,9 @@ class SchemaCompiler {
     if ((listed.size() + 1) * width > GrammarLimits::kDfaStates)
       wrong(set[0], "minProperties", "and maxProperties cannot be counted beside so many properties");
     GraphMaker graph;
-    const auto place = [&](std::size_t i, int c) { return 2 + static_cast<std::uint32_t>(i) * width + static_cast<std::uint32_t>(c); };
+    const auto place = [&](std::size_t i, int c) {
+      return 2 + static_cast<std::uint32_t>(i) * width + static_cast<std::uint32_t>(c);
+    };
     graph.vertices = 2 + static_cast<std::uint32_t>(listed.size() + 1) * width;
     graph.edge(0, b_.literal("{"), place(0, 0));
     const Node separator = comma(), empty = b_.empty();
@@ -783,7 +800,8 @@ class SchemaCompiler {
     };
     for (std::size_t i = 0; i < listed.size(); ++i) {
       budget_.pay(width);
-      const Node key = b_.sequence({b_.literal(spelled(listed[i]) + ":"), space_, node_of(member(s, listed[i]))});
+      const Node key =
+          b_.sequence({b_.literal(spelled(listed[i]) + ":"), space_, node_of(member(s, listed[i]))});
       const std::uint32_t begin = graph.vertices++;  // of the key, where nothing is counted
       if (counted == 1 && s.max_members < 0) graph.edge(begin, key, place(i + 1, 1));
       for (int c = 0; c <= counted; ++c) {
@@ -798,7 +816,8 @@ class SchemaCompiler {
     const Node another = b_.sequence({separator, others});
     const std::size_t end = listed.size();
     for (int c = 0; c <= counted; ++c) {
-      if (const int then = next(c); then >= 0) graph.edge(place(end, c), c > 0 ? another : others, place(end, then));
+      if (const int then = next(c); then >= 0)
+        graph.edge(place(end, c), c > 0 ? another : others, place(end, then));
       if (c >= needed) graph.edge(place(end, c), b_.literal("}"), 1);
     }
     return graph.node(b_);
@@ -812,7 +831,8 @@ class SchemaCompiler {
         for (const Json::Member& m : patterns->object()) keys.push_back({m.key, schema});
     std::vector<Node> out;
     const auto put = [&](Node key, const SchemaSet& schemas) {
-      if (!nothing_at_once(schemas)) out.push_back(b_.sequence({key, b_.literal(":"), space_, node_of(schemas)}));
+      if (!nothing_at_once(schemas))
+        out.push_back(b_.sequence({key, b_.literal(":"), space_, node_of(schemas)}));
     };
     if (keys.empty() && listed.empty()) {
       put(b_.json_string(), others_set(s, {}));
@@ -825,7 +845,8 @@ class SchemaCompiler {
       std::vector<std::string> matched;
     };
     std::vector<Class> classes;
-    classes.push_back({listed.empty() ? any_text() : without(any_text(), one_of(texts, budget_), budget_), {}});
+    classes.push_back(
+        {listed.empty() ? any_text() : without(any_text(), one_of(texts, budget_), budget_), {}});
     for (const auto& [text, schema] : keys) {
       if (std::any_of(classes.begin(), classes.end(), [&, t = std::string_view(text)](const Class& c) {
             return std::find(c.matched.begin(), c.matched.end(), t) != c.matched.end();
@@ -843,7 +864,8 @@ class SchemaCompiler {
       if (classes.size() > 64) wrong(schema, "patternProperties", "overlap in more than 64 ways");
     }
     for (const Class& c : classes)
-      put(b_.sequence({b_.literal("\""), b_.automaton(c.dfa, true), b_.literal("\"")}), others_set(s, c.matched));
+      put(b_.sequence({b_.literal("\""), b_.automaton(c.dfa, true), b_.literal("\"")}),
+          others_set(s, c.matched));
     return out;
   }
   SchemaSet others_set(const Shape& s, const std::vector<std::string>& matched) const {
