@@ -20,9 +20,13 @@ import tempfile
 import threading
 import time
 
+import server as shared
+from api_test import write_adapter
 from bits_test import Client, core, core_of_stream, make_request, share, text
-from server import (Fault, Server, arguments, equal, expect, near, rapt_text, read_npy, run_tests, test)
+from server import (Fault, Server, TOOLS_TEMPLATE, arguments, equal, expect, message, near, rapt_text,
+                    read_npy, run_tests, test)
 
+shared.TESTS.clear()  # those of api_test.py
 KEY, OTHER = "canary-key-of-the-first", "canary-key-of-another"
 EDIT, EDIT_2 = ["L0H1:zero"], ["z.1@2:scale=0.5", {"point": "resid_post.0", "op": "add", "value": 0.2}]
 
@@ -239,6 +243,87 @@ def with_an_edit_on_it_says_where_they_part(s):
         if then["text"] == now["text"]:
             equal((c["equal"], c["parts_at"]), (False, None), "only the logits differ")
     expect(s.one.metric("rapt_replays_total", result="edited") >= 3, "the count of edited ones")
+
+
+USER = [{"role": "user", "content": "What is it like?"}]
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string", "maxLength": 9}},
+          "required": ["n", "s"], "additionalProperties": False}
+CALLS = [{"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}]
+FORMED = [
+    ("/v1/chat/completions", {"messages": USER, "max_tokens": 60, "response_format": {
+        "type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}}),
+    ("/v1/chat/completions", {"messages": USER, "max_tokens": 40, "tools": CALLS, "tool_choice": "required"}),
+    ("/v1/chat/completions", {"messages": USER, "max_tokens": 40, "tools": CALLS, "n": 2}),
+    ("/v1/completions", {"prompt": "a", "max_tokens": 40, "grammar": 'root ::= "x" [a-f]+ "y" | root2\n'
+                                                                     'root2 ::= "z"'}),
+    ("/v1/completions", {"prompt": "a", "max_tokens": 30, "model": "poet", "n": 2}),
+    ("/v1/chat/completions", {"messages": USER, "max_tokens": 30, "model": "poet", "tools": CALLS,
+                              "tool_choice": "required"}),
+    ("/v1/responses", {"input": USER, "max_output_tokens": 40, "temperature": 0.8}),
+    ("/v1/responses", {"input": "x", "max_output_tokens": 40, "tool_choice": "required", "tools": [
+        {"type": "function", "name": "weather", "parameters": SCHEMA}]}),
+    ("/v1/messages", {"messages": USER, "max_tokens": 30}),
+    ("/api/chat", {"model": "chat", "messages": USER, "stream": False, "format": SCHEMA,
+                   "options": {"num_predict": 40}}),
+    ("/api/generate", {"model": "chat", "prompt": "hm", "stream": False, "options": {"num_predict": 20}})]
+
+
+def said(value):
+    """What a reply says, without names and times."""
+    if isinstance(value, list):
+        return [said(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    return {k: said(v) for k, v in value.items()
+            if k not in ("id", "call_id", "created", "created_at", "completed_at", "timings", "usage", "rapt")
+            and not k.endswith(("_duration", "_count"))}
+
+
+@test
+def constrained_calls_adapters_and_other_apis_come_again(s):
+    template, adapter, log = s.at / "template", s.at / "adapter", s.at / "forms.jsonl"
+    template.write_text(TOOLS_TEMPLATE)
+    write_adapter(s.args.models.chat, adapter, 1)
+    flags = ("--cache-type", "f32", "--replay-log", log)
+    with Server(s.args, *flags, "--chat-template", template, "--lora", f"poet={adapter}") as server:
+        first = []
+        for path, body in FORMED * 2:
+            reply = good(server.ask(path, body))
+            first.append((reply.headers["rapt-replay"], reply.json(), reply.headers["rapt-model"]))
+        for (path, body), (id, was, model) in zip(FORMED * 2, first):
+            reply = good(again(server, id))
+            equal(said(reply.json()), said(was), path)
+            equal((reply.json()["rapt"]["replay"]["equal"], reply.headers["rapt-model"]), (True, model), path)
+            told = good(again(server, id, rapt={"look": ["layers"]})).json()["rapt"]
+            expect(told["replay"]["equal"] is True and told["look"], told)
+            stream = good(again(server, id, stream=True)).body.decode()
+            equal(len(re.findall(r'"equal":true', stream)), body.get("n", 1), stream[-500:])
+            if path not in ("/v1/chat/completions", "/v1/completions"):
+                refused(again(server, id, top_logprobs=1), 400)
+                refused(again(server, id, rapt={"compare": {"edits": EDIT}}), 400)
+        # Two adapters, or one and none, compared.
+        ask = {"prompt": "Attention is", "seed": 3, "max_tokens": 30}
+        plain, poet = (good(server.ask("/v1/completions", {**ask, "model": m})).json() for m in ("chat", "poet"))
+        for a, b in ((plain, "poet"), (poet, "chat"), (plain, "chat")):
+            both = good(server.ask("/v1/completions", {**ask, "model": a["model"],
+                                                       "rapt": {"compare": {"model": b}}})).json()["rapt"]
+            other = poet if b == "poet" else plain
+            equal([c["hash"] for c in both["choices"]], [a["rapt"]["hash"], other["rapt"]["hash"]])
+            expect((both["compare"]["max_kl"] > 0) == (a is not other), both["compare"])
+    # Without the template and the adapter of then.
+    with Server(s.args, *flags) as server:
+        for (path, body), (id, _, model) in zip(FORMED, first):
+            reply = again(server, id)
+            if model == "poet":
+                refused(reply, 409, "model_changed")
+            elif any(name in body for name in ("tools", "response_format", "format", "grammar")):
+                refused(reply, 409, "template_changed")
+            else:
+                equal(good(reply).json()["rapt"]["replay"]["equal"], True, path)
+    count = len(FORMED) * 2 + 2
+    code, out, errors = s.rapt("replay", log, f"chat={s.args.models.chat}", "--chat-template", template, "--lora",
+                               f"poet={adapter}", "--cache-type", "f32", "--json", "-q")
+    equal((code, json.loads(out)["equal"], json.loads(out)["differences"]), (0, count, []), errors)
 
 
 # ------------------------------------------------------------------------------------------- what is kept
@@ -520,7 +605,6 @@ def compare_of_equals_and_what_it_refuses(s):
         refused(s.one.ask("/v1/completions", {"prompt": "a", "max_tokens": 4, **body, "rapt": rapt}), 400)
     # A reader who leaves, and a deadline, in the middle of it.
     with s.one.connect() as c:
-        from server import message
         c.sendall(message("localhost", "/v1/completions", {"prompt": "a", "max_tokens": 2000, "ignore_eos": True,
                                                           "rapt": {"compare": {"edits": EDIT}}}))
         time.sleep(0.2)

@@ -15,6 +15,7 @@
 #include "rapt/base/memory.h"
 #include "rapt/base/text.h"
 #include "rapt/device/device.h"
+#include "rapt/io/reader.h"
 
 namespace rapt::cli {
 namespace {
@@ -50,6 +51,8 @@ void begin(Repeated& r) {
   if (!m.fits(r.record.prompts)) fail("its prompt has ids that are not of the model's vocabulary");
   if (asked.chat) m.set_form(asked, r.record.prompts[0]);
   const std::shared_ptr<const Constraint> constraint = m.constraint(asked);
+  if (constraint && r.record.chat_template != m.template_hash)
+    fail("the chat template is another one than then; give that of then (--chat-template)");
   const Dim context = m.engine->context();
   for (const std::vector<std::int32_t>& prompt : r.record.prompts) {
     Request one = m.request(asked, prompt, constraint);
@@ -126,6 +129,7 @@ int run(Args& args) {
   const Dim context = args.number("ctx-size", 0, Dim{1} << 40).value_or(0);
   const DType cache = cache_type(args, DType::f16);
   const std::vector<std::string> lora = args.values("lora");
+  const std::optional<std::string> chat_template = args.value("chat-template");
   std::vector<std::string> names = args.operands(1, 64, "a log and its models");
   const std::string log = names[0];
   names.erase(names.begin());
@@ -146,6 +150,7 @@ int run(Args& args) {
     o.name = equals == std::string::npos ? server::name_of_file(o.path) : word.substr(0, equals);
     o.cache = cache;
     o.context = context;
+    if (chat_template) o.chat_template = read_text_file(*chat_template, 4 << 20);
     const std::uint64_t free = available_memory();
     o.budget = static_cast<std::size_t>(free > 0 ? free / 4 / names.size() : std::uint64_t{1} << 30);
     Progress bar(concat("loading ", word), common.quiet);
@@ -247,6 +252,7 @@ const Verb kReplay = {
     "  -c, --ctx-size N   tokens of prompt and answer (the model's)\n"
     "  --cache-type T     as the server kept keys and values: f32, f16, bf16, q8_0, q4_0 (f16)\n"
     "  --lora [MODEL:]NAME=FILE[=SCALE]   an adapter, as it was served\n"
+    "  --chat-template F  as it was served: calls of functions are told apart by it\n"
     "  --json             counts, and each answer that differs\n"
     "  -t, --threads N    threads (as many as the process may use)\n"
     "  -q, --quiet        no progress, no notes\n"

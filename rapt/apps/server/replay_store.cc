@@ -97,7 +97,7 @@ std::uint64_t hash_of(const std::string& text) {
 // -------------------------------------------------------------------------------------------------- records
 std::size_t ReplayRecord::bytes() const {
   std::size_t n = kOverhead + sizeof *this + id.size() + key.size() + model.size() + fingerprint.size() +
-                  route.size() + body.size();
+                  route.size() + chat_template.size() + body.size();
   for (const auto& ids : prompts) n += sizeof ids + ids.size() * sizeof(std::int32_t);
   for (const Choice& c : choices) n += sizeof c + c.ids.size() * sizeof(std::int32_t) + c.finish.size();
   return n;
@@ -110,6 +110,7 @@ std::string record_line(const ReplayRecord& r) {
   append_text(out, "model", r.model);
   append_text(out, "fingerprint", r.fingerprint);
   append_text(out, "route", r.route);
+  append_text(out, "template", r.chat_template);
   out += concat(",\"created\":", r.created, ",\"seed\":", static_cast<std::int64_t>(r.seed),
                 ",\"context\":", r.context, ",\"form\":\"", kForms[static_cast<std::size_t>(r.form)], "\"",
                 ",\"ignore_eos\":", r.ignore_eos ? "true" : "false", ",\"prompts\":[");
@@ -142,6 +143,7 @@ ReplayRecord read_record(std::string_view line) {
   r.model = text_of(json, "model", 256);
   r.fingerprint = text_of(json, "fingerprint", 64);
   r.route = text_of(json, "route", 64);
+  r.chat_template = text_of(json, "template", 16);
   r.created = integer_of(json, "created");
   r.seed = static_cast<std::uint64_t>(integer_of(json, "seed"));
   r.context = integer_of(json, "context");

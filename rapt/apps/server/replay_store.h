@@ -5,7 +5,7 @@
 // came of it: ids and hash of each choice.
 //
 //   line    = {"id", "key", "model", "fingerprint", "route", "created", "seed", "context", "form",
-//              "ignore_eos", "prompts": [ids], "choices": [{"ids", "hash", "finish"}], "request": body}
+//              "template",              "ignore_eos", "prompts": [ids], "choices": [{"ids", "hash", "finish"}], "request": body}
 //   key     = name of the key that asked (Access::key_name), never the key
 #pragma once
 #include <condition_variable>
@@ -28,6 +28,7 @@ namespace rapt::server {
 
 struct ReplayRecord {
   std::string id, key, model, fingerprint, route;
+  std::string chat_template;  // ServedModel::template_hash: constraints on answers follow from it
   std::string body;  // JSON: an object, as its form reads it
   std::int64_t created = 0;
   std::uint64_t seed = 0;  // given or drawn

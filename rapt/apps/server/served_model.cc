@@ -153,6 +153,9 @@ std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& opt
   if (!m->template_source.empty())
     m->chat.emplace(m->template_source,
                     options.chat_template.empty() ? concat(path, ": chat template") : "--chat-template");
+  std::uint64_t hash = 0;
+  mix_text(hash, m->template_source);
+  m->template_hash = hash_text(hash);
   m->fingerprint = fingerprint_of(program, device, options, path);
 
   Engine::Options engine;

@@ -46,7 +46,7 @@ struct ServedModel {
   const std::shared_ptr<const Checkpoint> weights;  // may be those of another one
   const Checkpoint& checkpoint;
   std::optional<ChatTemplate> chat;
-  std::string template_source;
+  std::string template_source, template_hash;
   std::optional<ServedAnswers> answers;  // of a model that writes
   std::unique_ptr<Engine> engine;
   EngineSpeed speed;

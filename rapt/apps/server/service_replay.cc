@@ -89,6 +89,7 @@ void Service::State::keep(const Job& job) {
                  .model = job.head.model,
                  .fingerprint = job.head.fingerprint,
                  .route = job.route,
+                 .chat_template = job.model->template_hash,
                  .body = job.body,
                  .created = job.head.created,
                  .seed = job.asked.generate.sampler.seed,

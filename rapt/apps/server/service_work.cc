@@ -173,6 +173,9 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
   if (job->keeps) job->body = body.dump(0);
 
   const std::shared_ptr<const Constraint> constraint = m.constraint(asked);
+  if (again && constraint && again->chat_template != m.template_hash)
+    throw ApiError(409, "template_changed",
+                   "the chat template is another one than then, and what the answer may be follows from it");
 
   // Observers and edits.
   const AnswerLook::Wanted wanted = AnswerLook::wanted(asked.look);
