@@ -268,7 +268,7 @@ async def attack(server, args, results, faults):
     began = time.monotonic()
     for n in range(args.count):
         if n % 100 == 0:  # the one before is not kept for ever
-            hand.answer = server.ask("/v1/completions", {"prompt": "a", "max_tokens": 2}).json()["id"]
+            hand.answer = server.ask("/v1/completions", {"prompt": "a", "max_tokens": 2}).json().get("id", "x")
         layer, raw = hand.request()
         task = asyncio.ensure_future(one(server.port, layer, raw, results, faults))
         running.add(task)
