@@ -17,6 +17,7 @@
 #include "rapt/nn/parts/delta.h"
 #include "rapt/nn/parts/ffn.h"
 #include "rapt/nn/parts/moe.h"
+#include "tests/adapter_tools.h"
 #include "tests/memory_checkpoint.h"
 
 namespace rapt::test {
@@ -216,6 +217,13 @@ const std::vector<ToyModel>& toy_models() {
     add("prefix", prefixed()).prefix = true;
     add("encoder", encoder(false));
     add("classifier", encoder(true));
+    for (ToyModel& m : list) {
+      if (m.recurrent()) continue;
+      const Model& model = *m.checkpoint.model;
+      const auto one = drawn_adapter(model, 1, 3), twin = drawn_adapter(model, 3, 3);
+      twin->hash = one->hash;
+      m.adapters = {one, drawn_adapter(model, 2, 5, DType::bf16), twin};
+    }
     return list;
   }();
   return models;
@@ -390,7 +398,27 @@ void draw_clients(Schedule& s) {
   }
 }
 
+// What answers must be; numbers of their own as well.
+void draw_constraints(Schedule& s) {
+  Draw d{mix_key(s.seed, 0xC045)};
+  for (PlannedRequest& p : s.requests)
+    if (d.chance(30) && !p.request.whole && p.request.generate.max_tokens != 0)
+      p.request.constraint = std::make_shared<SaltedConstraint>(static_cast<std::uint64_t>(d.below(1000)));
+}
+
 }  // namespace
+
+void SaltedConstraint::mask(std::span<std::uint64_t> allowed) {
+  for (Dim t = 0; t < vocab_; ++t)
+    if (!allows(static_cast<std::int32_t>(t))) allowed[at(t / 64)] &= ~(std::uint64_t{1} << t % 64);
+}
+bool SaltedConstraint::allows(std::int32_t id) {
+  return mix_key(state_, static_cast<std::uint64_t>(id)) % 5 < 2;
+}
+void SaltedConstraint::accept(std::int32_t id) {
+  if (!allows(id)) fail("the constraint was told a token that it forbids: ", id);
+  state_ = mix_key(state_, static_cast<std::uint64_t>(id));
+}
 
 Schedule draw_schedule(std::uint64_t seed, const Focus& focus) {
   Draw d{mix_key(seed, 0x5C4ED)};
@@ -428,6 +456,15 @@ Schedule draw_schedule(std::uint64_t seed, const Focus& focus) {
       p.looks = d.chance(60);
       p.arrives = static_cast<int>(d.between(5, 50));
     }
+    // From numbers of its own: what else a seed draws stays.
+    Draw adapters{mix_key(mix_key(seed, 0xADA), static_cast<std::uint64_t>(i))};
+    if (!m.adapters.empty() && adapters.chance(45)) {
+      p.request.adapters.emplace();
+      const bool both = adapters.chance(25);
+      for (const Dim which : {Dim{0}, Dim{1}})
+        if (both || adapters.chance(50))
+          p.request.adapters->push_back({m.adapters[at(which)], adapters.chance(70) ? 1.f : 0.5f});
+    }
     // One that goes on from an earlier one: its text to somewhere, and something new.
     if (!p.request.whole && i > 0 && d.chance(focus.cancelled_holds ? 70 : pressing ? 10 : 25)) {
       const std::size_t from = at(d.below(i));
@@ -442,6 +479,7 @@ Schedule draw_schedule(std::uint64_t seed, const Focus& focus) {
           p.request.edits = first.request.edits, p.request.space = first.request.space;
           p.request.stream = first.request.stream, p.request.prefix = first.request.prefix;
           p.request.source = first.request.source;
+          p.request.adapters = first.request.adapters;
         }
         // The rest is known when the first has an answer (fill_texts).
         p.request.rows = {}, p.request.one_piece = false;
@@ -497,6 +535,7 @@ Schedule draw_schedule(std::uint64_t seed, const Focus& focus) {
                             : d.chance(30) ? 200
                                            : d.between(1, 40));
   draw_clients(s);
+  draw_constraints(s);
   return s;
 }
 
@@ -739,6 +778,16 @@ class Judge {
       if (!part && m.text != a.text) say("sample ", i, ": text '", m.text, "', alone '", a.text, "'");
       if (!part && m.hash != a.hash) say("sample ", i, ": another hash than alone");
       if (!part && !same_bits(m.score, a.score)) say("sample ", i, ": score ", m.score, ", alone ", a.score);
+      if (p_.request.constraint) {
+        const std::unique_ptr<Constraint> kept = p_.request.constraint->copy();
+        for (std::size_t t = p_.request.forced.size(); t < m.ids.size(); ++t) {
+          if (!kept->allows(m.ids[t])) {
+            say("sample ", i, ": token ", t, " is one that its constraint forbids");
+            break;
+          }
+          kept->accept(m.ids[t]);
+        }
+      }
       if (mixed_.texts[i] != m.text)
         say("sample ", i, ": events tell '", mixed_.texts[i], "', the answer '", m.text, "'");
       if (!beams && mixed_.ids[i] != m.ids)
@@ -840,8 +889,8 @@ std::string describe(const Schedule& s, std::size_t i) {
       "seed ", s.seed, ", ", s.model->name, ", ", name_of(s.options.cache), ", budget ", s.options.budget,
       s.tiny ? " (tiny)" : "", s.options.prefixes ? ", prefixes" : "", ", request ", i, " of ",
       s.requests.size(), " (", r.tokens.size(), " tokens, ", r.generate.max_tokens, " to say, samples ",
-      r.generate.samples, ", beams ", r.generate.beams, r.whole ? ", whole" : "",
-      r.one_piece ? ", one piece" : "",
+      r.generate.samples, ", beams ", r.generate.beams, r.constraint ? ", constraint" : "",
+      r.whole ? ", whole" : "", r.one_piece ? ", one piece" : "",
       r.stream.window > 0 ? concat(", stream ", r.stream.keep, "+", r.stream.window) : "",
       r.prefix > 0 ? concat(", prefix ", r.prefix) : "", r.hold != 0 ? concat(", hold ", r.hold) : "",
       p.looks ? ", looks" : "", p.edit >= 0 ? concat(", edit ", p.edit, " '", r.edits, "'") : "",

@@ -92,6 +92,14 @@ TEST(Schedules, PlantedFaultsAreCaught) {
          [](Schedule& s) { s.fault = KvPool::Fault::no_half; });
   caught("rows of a chunk written without a copy", {.model = "conv", .samples = true},
          [](Schedule& s) { s.fault = KvPool::Fault::no_copy; });
+  caught("a prefix that was read with another adapter", {.model = "gqa"}, [](Schedule& s) {
+    bool other = false;  // every second one
+    for (PlannedRequest& p : s.requests) {
+      if (!p.request.adapters) continue;
+      for (AdapterUse& use : *p.request.adapters)
+        if (use.adapter == s.model->adapters[0] && (other = !other)) use.adapter = s.model->adapters[2];
+    }
+  });
   caught("the state at a chunk's end written over the last one", {.model = "delta", .samples = true},
          [](Schedule& s) { s.fault = KvPool::Fault::same_state; });
 }

@@ -5,6 +5,8 @@
 #include "rapt/use/engine.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <utility>
 
 #include "rapt/base/text.h"
@@ -83,6 +85,7 @@ void Engine::State::prepare(Job& job) {
   for (const std::int32_t id : r.forced)
     if (id < 0 || id >= vocab)
       fail_usage("generate: the forced token ", id, " is outside the vocabulary of ", vocab);
+  if (r.constraint) r.generate.ignore_eos = false;
   if (!r.forced.empty() && o.beams > 0) fail_usage("generate: forced tokens and beams do not go together");
   if (r.rows.hidden && !r.whole) fail_usage("request: hidden states are those of a whole text");
   if (r.rows.which != Request::Rows::Which::none && !r.rows.see)
@@ -121,6 +124,15 @@ void Engine::State::prepare(Job& job) {
                  " bytes of the pool, which has ", pool.budget(),
                  "; ask for less, or start with a larger pool");
   }
+  job.adapters = r.adapters ? *r.adapters : checkpoint ? checkpoint->adapters : std::vector<AdapterUse>{};
+  for (const AdapterUse& use : job.adapters) {
+    if (!use.adapter || use.adapter->model != &model)
+      fail_usage("request: the adapter ", use.adapter ? use.adapter->path : "(none)",
+                 " was not loaded for this model, ", recipe.name);
+    if (!std::isfinite(use.scale))
+      fail_usage("request: the adapter ", use.adapter->path, " has the scale ", use.scale);
+  }
+  std::erase_if(job.adapters, [](const AdapterUse& use) { return use.scale == 0; });
   job.sampling = o.sampler;
   job.history =
       o.sampler.repeat_penalty != 1 || o.sampler.frequency_penalty != 0 || o.sampler.presence_penalty != 0;
@@ -139,6 +151,11 @@ void Engine::State::prepare(Job& job) {
   job.key.add(std::string_view(r.edits));
   // Edits without a name are equal where they are the same ones.
   if (r.taps && r.edits.empty() && r.taps->edits_anything()) job.key.add(r.taps->stamp());
+  job.key.add(static_cast<std::uint64_t>(job.adapters.size()));
+  for (const AdapterUse& use : job.adapters) {
+    for (const std::uint64_t part : use.adapter->hash) job.key.add(part);
+    job.key.add(std::uint64_t{std::bit_cast<std::uint32_t>(use.scale)});
+  }
   job.key.add(Ids(r.source));  // what is held of a translation looks at it
 }
 

@@ -18,6 +18,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +35,9 @@ struct Request {
   GenerateOptions generate;  // max_tokens 0: nothing is written
   std::vector<std::int32_t> forced;  // the first tokens of every answer: not drawn. No beams
   TokenMask mask = {};  // on the next token; several threads may ask at once, for samples of one request
+  // What every answer must be; each goes on with a copy of its own. The stops it allows are where it may end.
+  // It does not see the forced tokens.
+  std::shared_ptr<const Constraint> constraint = {};
 
   // Layers that see everything see the first `keep` tokens and the last `window` instead, and there is no
   // limit on the length.
@@ -46,6 +50,10 @@ struct Request {
   // What the edits among them are, for those who share prefixes: requests with equal texts have equal edits.
   // Edits without it share nothing, but for what a request of the same observers held.
   std::string edits = {};
+
+  // LoRA adapters of all its rows, each with a scale, added in this order; absent: the checkpoint's own. Who
+  // shares prefixes has equal ones.
+  std::optional<std::vector<AdapterUse>> adapters = {};
 
   // Rows of `tokens` whose logits are wanted, or their hidden states (after the final norm, before the head;
   // with `whole` only). `see` gets them as they come: their positions, and [positions, V or C], valid during

@@ -31,6 +31,7 @@ struct Engine::State::Assembly {
     s.count = static_cast<Dim>(ids.size());
     s.prefix = job.r.prefix;
     s.stream = job.r.stream;
+    s.adapters = job.adapters;
     batch.sequences.push_back(s);
     tokens.insert(tokens.end(), ids.begin(), ids.end());
     TapShare share{.taps = job.r.taps,
@@ -41,7 +42,8 @@ struct Engine::State::Assembly {
     share.source = share.rows;  // of an encoder alone
     if (begins) {
       share.source = {static_cast<Dim>(source.size()), static_cast<Dim>(job.r.source.size())};
-      from.sequences.push_back({.first = share.source.first, .count = share.source.count, .id = s.id});
+      from.sequences.push_back(
+          {.first = share.source.first, .count = share.source.count, .id = s.id, .adapters = job.adapters});
       source.insert(source.end(), job.r.source.begin(), job.r.source.end());
     }
     for (const Dim i : which) wanted.push_back(static_cast<std::int32_t>(first + i));
@@ -69,8 +71,21 @@ Tensor Engine::State::compute(Assembly& a, const Job* alone, KvPool* with) {
   return out;
 }
 
+// Rows of one adapter side by side, else in their order: one product for all of them.
+void Engine::State::gather_adapters(std::span<Piece> pieces) {
+  std::map<std::uint64_t, std::vector<Piece>> by_adapter;
+  const auto first_adapter = [](const Piece& p) {
+    return p.job->adapters.empty() ? std::uint64_t{0} : p.job->adapters[0].adapter->hash[0];
+  };
+  if (std::ranges::none_of(pieces, first_adapter)) return;
+  for (Piece& p : pieces) by_adapter[first_adapter(p)].push_back(std::move(p));
+  auto to = pieces.begin();
+  for (auto& [adapter, list] : by_adapter) to = std::ranges::move(list, to).out;
+}
+
 void Engine::State::pass(std::span<Piece> pieces) {
   if (pieces.empty()) return;
+  gather_adapters(pieces);
   Assembly a;
   Job* const first = pieces[0].job;
   const auto others =
@@ -163,7 +178,8 @@ void Engine::State::take_rows(std::span<Piece> pieces, const Tensor& result) {
       job.read_at = Clock::now();
       if (job.r.generate.beams > 0) {
         const std::int32_t last = before(job).empty() ? -1 : before(job).back();
-        job.search.emplace(job.r.generate, stops, tokenizer, last, job.most, vocab, job.r.mask);
+        job.search.emplace(job.r.generate, stops, tokenizer, last, job.most, vocab, job.r.mask,
+                           job.r.constraint.get());
         choices.push_back({&job, 0, p.row});
         continue;
       }
@@ -172,8 +188,9 @@ void Engine::State::take_rows(std::span<Piece> pieces, const Tensor& result) {
       for (std::size_t s = 0; s < at(o.samples); ++s) {
         Sample& sample = job.samples.emplace_back(job.sampling, s, o.stops);
         if (job.history) sample.history.assign(before(job).begin(), before(job).end());
+        if (job.r.constraint) sample.constraint = job.r.constraint->copy();
         if (tokenizer) {
-          sample.stream.emplace(*tokenizer);
+          sample.stream.emplace(*tokenizer, false, o.shown_ids);
           // The answer's first word keeps its space.
           if (!before(job).empty()) sample.stream->push(before(job).back());
         }
@@ -351,12 +368,11 @@ void Engine::State::choose(Job& job, std::size_t i, std::span<const float> row) 
   Sample& s = job.samples[i];
   const GenerateOptions& o = job.r.generate;
   const bool logprobs = o.logprobs || o.top_logprobs > 0;
-  const std::span<const float> as_given = row;
   try {
     const auto length = static_cast<Dim>(s.out.ids.size());
     if (length < static_cast<Dim>(job.r.forced.size())) {
       s.next = {.id = job.r.forced[at(length)]};
-      s.logit = as_given[at(s.next.id)];
+      s.logit = row[at(s.next.id)];
       if (!logprobs) return;
       const double whole = log_sum_exp(row);
       s.next.logprob = static_cast<float>(row[at(s.next.id)] - whole);
@@ -364,17 +380,16 @@ void Engine::State::choose(Job& job, std::size_t i, std::span<const float> row) 
         s.next.top.emplace_back(id, static_cast<float>(logit - whole));
       return;
     }
+    std::vector<std::uint64_t> allowed;
     if (!o.bad_words.empty() || job.r.mask) {
-      s.allowed.assign(row.begin(), row.end());
-      // A sampler takes numbers only.
-      constexpr float kNever = std::numeric_limits<float>::lowest();
-      forbid(o.bad_words, s.out.ids, s.allowed, kNever);
-      apply_mask(job.r.mask, s.out.ids, s.allowed, kNever);
-      row = s.allowed;
+      allowed = all_tokens(row.size());
+      apply_mask(job.r.mask, s.out.ids, allowed);
+      forbid(o.bad_words, s.out.ids, allowed);
     }
     const Dim start = static_cast<Dim>(before(job).size());
-    s.next = s.sampler.choose(row, s.history, start + length, logprobs ? o.top_logprobs : -1);
-    s.logit = as_given[at(s.next.id)];
+    s.next = s.sampler.choose(row, s.history, start + length, logprobs ? o.top_logprobs : -1,
+                              {.allowed = allowed, .constraint = s.constraint.get()});
+    s.logit = row[at(s.next.id)];
   } catch (...) {
     s.error = std::current_exception();
   }
@@ -393,9 +408,12 @@ void Engine::State::take_choice(Job& job, std::size_t i) {
     return std::find(ids.begin(), ids.end(), id) != ids.end();
   };
   if ((!o.ignore_eos && ends(stops)) || ends(o.stop_ids)) {
+    s.out.stop_id = id;
     close(job, i, Finish::stop);
     return;
   }
+  if (s.constraint && static_cast<Dim>(s.out.ids.size()) >= static_cast<Dim>(job.r.forced.size()))
+    s.constraint->accept(id);
   s.out.ids.push_back(id);
   if (job.history) s.history.push_back(id);
   const bool logprobs = o.logprobs || o.top_logprobs > 0;

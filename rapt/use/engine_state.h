@@ -47,7 +47,7 @@ struct Engine::State {
     StopText stop;
     Generated out = {};
     bool open = true;
-    std::vector<float> allowed = {};  // logits without those of forbidden tokens
+    std::unique_ptr<Constraint> constraint = {};
     TokenChoice next = {};
     float logit = 0;  // of `next`, as the model gave it
     std::exception_ptr error = {};
@@ -83,6 +83,7 @@ struct Engine::State {
     Dim shown = 0;           // … that observers have seen, or never will
     bool began = false;      // the first tokens of the answers were chosen
     Dim most = 0;            // tokens of an answer
+    std::vector<AdapterUse> adapters;
     std::vector<Sample> samples;
     std::optional<BeamSearch> search;
     std::vector<Branch> branches;  // of samples, or of live beams
@@ -257,6 +258,7 @@ struct Engine::State {
   std::size_t need(std::span<const Piece> pieces) const;
   KvGrowth growth(const Piece& piece) const;
 
+  static void gather_adapters(std::span<Piece> pieces);
   void pass(std::span<Piece> pieces);
   void pass_whole(std::span<const JobPtr> jobs);
   struct Assembly;

@@ -31,6 +31,7 @@ struct Session::State {
   Session::Options options;
   Engine engine;
   GenerateTimes times;
+  std::shared_ptr<const Constraint> constraint = {};
 
   State(Device& device, const Checkpoint& c, const Session::Options& o)
       : checkpoint(c),
@@ -83,6 +84,10 @@ Session::Session(Device& device, const Checkpoint& checkpoint, Options options) 
 }
 Session::~Session() = default;
 
+void Session::constrain(std::shared_ptr<const Constraint> constraint) {
+  state_->constraint = std::move(constraint);
+}
+const std::vector<std::int32_t>& Session::stops() const { return state_->engine.stops(); }
 const GenerateTimes& Session::times() const { return state_->times; }
 Dim Session::cached() const { return state_->engine.held(kConversation); }
 Dim Session::context() const { return state_->engine.context(); }
@@ -117,6 +122,7 @@ std::vector<Generated> Session::generate(std::span<const std::int32_t> prompt, c
   r.stream = s.options.stream;
   r.taps = s.options.taps;
   r.hold = kConversation;
+  r.constraint = s.constraint;
   r.cancel = cancel;
   Answer answer = s.finish(s.engine.add(std::move(r)), on_token, on_prompt);
   s.times = answer.times;

@@ -39,6 +39,9 @@ class Session {
   std::vector<Generated> generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
                                   const OnToken& on_token = {}, const OnPrompt& on_prompt = {},
                                   const std::atomic<bool>* cancel = nullptr);
+  // What every answer of the generate() that follow must be; null: anything. Made with stops().
+  void constrain(std::shared_ptr<const Constraint> constraint);
+  const std::vector<std::int32_t>& stops() const;  // ids that end an answer
   // Encoder-decoder: the source text's tokens; the answer starts from the model's own start token.
   std::vector<Generated> translate(std::span<const std::int32_t> source, const GenerateOptions& options,
                                    const OnToken& on_token = {}, const std::atomic<bool>* cancel = nullptr);

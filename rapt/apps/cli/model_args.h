@@ -17,8 +17,10 @@ namespace rapt::cli {
 struct CommonArgs {
   int threads = 0;  // 0: as many as the process may use
   bool json = false, quiet = false, verbose = false;
+  std::vector<std::string> lora = {};  // FILE or FILE=SCALE, of verbs that call lora_args()
 };
 CommonArgs common_args(Args& args);  // -t/--threads --json --quiet --verbose
+void lora_args(Args& args, CommonArgs& common);  // --lora, which open_model() loads with the model
 // Where the system gave fewer than were asked for.
 void note_threads(const Device& device, const CommonArgs& common);
 
@@ -42,5 +44,12 @@ Checkpoint open_text_tower(const std::string& path, const OpenModel& vision);
 
 DType cache_type(Args& args, DType unsaid = DType::f32);  // --cache-type
 DType cache_type_named(const std::string& name);          // its value
+
+// --lora [MODEL:]NAME=FILE[=SCALE] of what serves models under names.
+struct NamedAdapterFile {
+  std::string model, name, file;
+};
+std::vector<NamedAdapterFile> named_adapters(const std::vector<std::string>& words,
+                                             const std::vector<std::string>& models);
 
 }  // namespace rapt::cli

@@ -52,6 +52,7 @@ struct ModelMetrics {
 struct Metrics {
   std::map<std::string, std::uint64_t> refused;  // by code
   std::map<std::pair<std::string, int>, std::uint64_t> replies;  // by route and status
+  std::map<std::string, std::uint64_t> replays;  // by what came of them: equal, different, edited
   std::map<std::string, ModelMetrics, std::less<>> models;
 };
 

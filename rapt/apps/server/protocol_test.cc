@@ -266,16 +266,48 @@ TEST(Protocol, FieldsThatDependOnEachOther) {
 }
 
 TEST(Protocol, WhatComesLaterIsNamed) {
-  for (const char* more :
-       {R"("tools":[{"type":"function"}])", R"("tool_choice":"required")", R"("functions":[{}])",
-        R"("response_format":{"type":"json_object"})", R"("grammar":"root ::= a")", R"("json_schema":{})",
-        R"("audio":{})", R"("modalities":["text","audio"])", R"("web_search_options":{})", R"("lora":[{}])",
-        R"("speculative.n_max":3)", R"("guided_json":{})", R"("use_beam_search":true)"}) {
+  for (const char* more : {R"("functions":[{}])", R"("audio":{})", R"("modalities":["text","audio"])",
+                           R"("web_search_options":{})", R"("lora":[{}])", R"("speculative.n_max":3)",
+                           R"("guided_json":{})", R"("use_beam_search":true)"}) {
     const ApiError error = refused([&] { read_chat(chat_body(concat(",", more))); });
     EXPECT_EQ(error.code, "unsupported_parameter") << more;
     EXPECT_TRUE(std::string_view(more).substr(1).starts_with(error.param)) << more;
   }
   EXPECT_EQ(refused([] { read_completion(text_body(R"(,"suffix":"x")")); }).code, "unsupported_parameter");
+}
+
+TEST(Protocol, ToolsAndFormats) {
+  const CompletionRequest r = read_chat(chat_body(
+      R"(,"tools":[{"type":"function","function":{"name":"a.b","description":"d","strict":true,
+          "parameters":{"type":"object"}}},{"type":"function","function":{"name":"c"}}],
+          "tool_choice":{"type":"function","function":{"name":"c"}},"parallel_tool_calls":false,
+          "response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"null"}}})"));
+  ASSERT_EQ(r.tools.functions.size(), 2u);
+  EXPECT_EQ(r.tools.functions[0].name, "a.b");
+  EXPECT_TRUE(r.tools.functions[0].strict);
+  EXPECT_EQ(r.tools.functions[0].path, "tools[0].function.parameters");
+  EXPECT_TRUE(r.tools.functions[1].parameters.is_null());
+  EXPECT_EQ(r.tools.choice, ToolRequest::Choice::required);
+  EXPECT_FALSE(r.tools.allows("a.b"));
+  EXPECT_TRUE(r.tools.allows("c"));
+  EXPECT_FALSE(r.tools.parallel);
+  EXPECT_EQ(r.tools.for_template(),
+            parse_json(R"([{"type":"function","function":{"name":"a.b","description":"d",
+      "parameters":{"type":"object"}}},{"type":"function","function":{"name":"c",
+      "parameters":{"type":"object","properties":{}}}}])"));
+  EXPECT_EQ(r.format.kind, AnswerFormat::Kind::json_schema);
+  EXPECT_EQ(r.format.path, "response_format.json_schema.schema");
+  EXPECT_EQ(r.format.schema, parse_json(R"({"type":"null"})"));
+
+  const auto format = [](std::string_view more) { return read_chat(chat_body(concat(",", more))).format; };
+  EXPECT_EQ(format(R"("response_format":{"type":"text"})").kind, AnswerFormat::Kind::text);
+  EXPECT_EQ(format(R"("response_format":{"type":"json_object"})").kind, AnswerFormat::Kind::json_object);
+  EXPECT_EQ(format(R"("response_format":{"type":"json_object","schema":{}})").path, "response_format.schema");
+  EXPECT_EQ(format(R"("json_schema":{"a":1})").path, "json_schema");
+  EXPECT_EQ(format(R"("grammar":"root ::= x")").grammar, "root ::= x");
+  EXPECT_EQ(format(R"("grammar":"","response_format":null)").kind, AnswerFormat::Kind::text);
+  const CompletionRequest none = read_chat(chat_body(R"(,"tools":[],"tool_choice":"auto")"));
+  EXPECT_FALSE(none.tools.active());
 }
 
 TEST(Protocol, Messages) {
@@ -634,6 +666,41 @@ TEST(Protocol, TheStreamOfTheSpecification) {
           "\n\n" + head +
           R"("choices":[],"usage":{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10,"prompt_tokens_details":{"cached_tokens":0}}})" +
           "\n\n" + "data: [DONE]\n\n");
+}
+
+// An id and a name once, then pieces of the arguments.
+TEST(Protocol, CallsAsDeltasAndAsAWhole) {
+  CompletionRequest request =
+      read_chat(chat_body(R"(,"stream":true,"tools":[{"type":"function","function":{"name":"f"}}])"));
+  AnswerForm form{.think_begin = "<think>", .think_end = "</think>", .calls = plain_call_form()};
+  request.form = &form;
+  const std::string_view pieces[] = {
+      "<thi", "nk>a", "</think>\n{\"na", "me\": \"f\", ", "\"arguments\": {\"x\"", ": \"\\\"}\"}}"};
+  ChunkWriter writer(request, kWireHead, nullptr);
+  std::string out, all;
+  for (std::int32_t id = 0; const std::string_view piece : pieces)
+    writer.token(out, 0, piece, id++, nullptr), all += piece;
+  const ReplyChoice choice{.index = 0, .text = all, .finish = Finish::stop};
+  writer.finish(out, choice, {});
+  writer.done(out, {});
+  std::string deltas;
+  for (const Json& e : events_of(out)) deltas += at(e, "choices.0.delta").dump(0) + "\n";
+  const Json message =
+      at(parse_json(completion_reply(request, kWireHead, {&choice, 1}, {}, nullptr, nullptr, {})),
+         "choices.0.message");
+  const std::string id = at(message, "tool_calls.0.id").string();
+  EXPECT_EQ(deltas,
+            concat(R"({"role":"assistant","content":""})", "\n", R"({"reasoning_content":"a"})", "\n",
+                   R"({"tool_calls":[{"index":0,"id":")", id,
+                   R"(","type":"function","function":{"name":"f","arguments":""}}]})", "\n",
+                   R"({"tool_calls":[{"index":0,"function":{"arguments":"{\"x\""}}]})", "\n",
+                   R"({"tool_calls":[{"index":0,"function":{"arguments":": \"\\\"}\"}"}}]})", "\n{}\n"));
+  EXPECT_EQ(at(events_of(out).back(), "choices.0.finish_reason").string(), "tool_calls");
+  EXPECT_EQ(
+      message.dump(0),
+      concat(
+          R"({"role":"assistant","content":null,"reasoning_content":"a","tool_calls":[{"id":")", id,
+          R"(","type":"function","function":{"name":"f","arguments":"{\"x\": \"\\\"}\"}"}}],"refusal":null})"));
 }
 
 // M1 to M5 of what broke openai-python, as properties of whatever is written.
