@@ -14,6 +14,7 @@
 #include "rapt/ops/activation.h"
 #include "rapt/ops/loss.h"
 #include "rapt/use/evaluate.h"
+#include "rapt/use/leaves.h"
 #include "rapt/use/train_options.h"
 
 namespace rapt {
@@ -78,6 +79,9 @@ void read_weight(const TensorTable& from, const std::string& name, Weight& into,
 }
 
 constexpr const char *kModelFile = "model.safetensors", *kOptimizerFile = "optimizer.safetensors";
+// How the batches of a step are added (leaves.h). States of runs that accumulate say so; those without it are
+// of versions that added each batch to the sum of those before it.
+constexpr const char* kLeafOrder = "tree";
 
 Dim rows_of(const TrainBatch& b) {
   if (!b.pictures.empty()) return b.sequences.back().first + b.sequences.back().count;
@@ -128,6 +132,18 @@ Loss loss_of(Run& run, const Model& model, const TrainBatch& b, double smoothing
   return cross_entropy(run, logits, b.targets, smoothing);
 }
 
+// In the order of leaves; of those that are not finite the first one.
+double sum_of_losses(std::span<const double> losses) {
+  LeafTree<double> tree;
+  const auto add = [](double& left, double right) { left += right; };
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    if (!std::isfinite(losses[i])) return losses[i];
+    tree.push({.first = static_cast<Dim>(i), .value = losses[i]}, add);
+  }
+  tree.finish(add);
+  return tree.nodes().empty() ? 0 : tree.nodes().front().value;
+}
+
 // A recipe without the words about it, which may have been written better while a run waited.
 Json without_note(const Json& recipe) {
   Json out = Json::Object{};
@@ -154,7 +170,8 @@ double batch_gradients(Device& device, const Model& model, const TrainBatch& bat
   return mean;
 }
 
-TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real) {
+TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real,
+                         Dim accumulate) {
   TrainMemory m;
   double state = 0;
   for (const WeightShape& w : weight_shapes(resolved)) {
@@ -164,7 +181,8 @@ TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimiz
     state += numbers * state_numbers(optimizer, in_stack && !w.vector && w.rows > 1 && w.cols > 1);
   }
   const auto bytes = static_cast<double>(size_of(real));
-  m.weights = m.gradients = bytes * m.parameters;
+  m.weights = bytes * m.parameters;
+  m.gradients = m.weights * leaf_gradients(accumulate);
   m.moments = bytes * state;
   // Both files, and the tensors of the one being made.
   m.saving = bytes * (m.parameters + state + std::max(m.parameters, state));
@@ -172,14 +190,15 @@ TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimiz
 }
 
 void check_train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real,
-                        std::uint64_t available) {
-  const TrainMemory m = train_memory(resolved, optimizer, real);
+                        std::uint64_t available, Dim accumulate) {
+  const TrainMemory m = train_memory(resolved, optimizer, real, accumulate);
   if (available == 0 || m.total() <= static_cast<double>(available)) return;
   fail("train: ", short_count(m.parameters), " weights take ", byte_count(m.total()),
        " of memory to train (weights ", byte_count(m.weights), ", gradients ", byte_count(m.gradients),
        ", moments ", byte_count(m.moments), ", a copy while saving ", byte_count(m.saving), "), ",
        byte_count(static_cast<double>(available)),
-       " are available; make the model smaller: --set width=…, --set layers=…, --set ffn=…");
+       " are available; make the model smaller: --set width=…, --set layers=…, --set ffn=…",
+       accumulate > 1 ? ", or --accumulate" : "");
 }
 
 struct Trainer::State {
@@ -188,7 +207,8 @@ struct Trainer::State {
   const TrainData& data;
   const TrainOptions options;
   Optimizer optimizer;
-  Gradients gradients;
+  Gradients gradients;  // of the leaf that is computed, then of the step
+  LeafGradients leaves;
   Tape tape;
   Run run;
   Taps taps;
@@ -209,6 +229,7 @@ struct Trainer::State {
         options(o),
         optimizer(m, o.optimizer),
         gradients(d.real),
+        leaves(d.real),
         tape(gradients),
         run(d),
         health(taps),
@@ -297,13 +318,15 @@ double Trainer::step_bytes(Dim rows, std::size_t piece) {
 void Trainer::check_memory(std::uint64_t available) {
   State& s = *state_;
   if (available == 0) return;
+  const TrainMemory m = train_memory(s.model.recipe, s.options.optimizer, s.model.real, s.options.accumulate);
   const double step = step_bytes(48, std::min<std::size_t>(std::size_t{128} << 20, available / 4)),
-               saving = train_memory(s.model.recipe, s.options.optimizer, s.model.real).saving;
-  if (step + saving <= static_cast<double>(available)) return;
+               saving = m.saving, waiting = m.gradients - m.weights;
+  if (step + waiting + saving <= static_cast<double>(available)) return;
   const TrainBatch b = s.data.batch(0);
   fail("train: a step over ", with_commas(rows_of(b)), " tokens takes about ", byte_count(step),
-       " of memory beside the weights, saving ", byte_count(saving), "; ",
-       byte_count(static_cast<double>(available)),
+       " of memory beside the weights, ",
+       waiting > 0 ? concat("gradients that wait to be added ", byte_count(waiting), ", ") : "", "saving ",
+       byte_count(saving), "; ", byte_count(static_cast<double>(available)),
        " are available; make --batch, --batch-tokens or --length smaller",
        s.options.recompute ? "" : ", or --set train.recompute=true");
 }
@@ -334,30 +357,37 @@ StepReport Trainer::step() {
       if (!armed) return;
       s.run.taps = nullptr;
       s.tape.clear();
+      s.leaves.clear();
       s.cursor = cursor, s.attempts = attempts;
       for (const auto& [w, bytes] : before) fill_row_major(*w, bytes);
     }
   } undo{s, running, s.cursor, s.attempts};
 
   const bool looked = o.health_every > 0 && s.step % o.health_every == 0;
-  s.gradients.zero();
-  for (std::size_t i = 0; i < batches.size() && counted > 0; ++i) {
+  std::vector<double> losses;  // of leaves: their parts of the step's
+  bool finite = true;
+  for (std::size_t i = 0; i < batches.size() && counted > 0 && finite; ++i) {
     const TrainBatch& b = batches[i];
-    if (b.counted == 0) continue;
-    s.run.reset();
-    s.run.random = {o.seed, s.cursor + i};
-    const double share = static_cast<double>(b.counted) / static_cast<double>(counted);
-    s.run.loss_share = share;
-    s.run.taps = looked ? &s.taps : nullptr;
-    if (looked) s.health.start(b.sequences, b.source_sequences);
-    const Loss loss = s.pass(s.run, b);
-    report.loss += share * loss.mean.at(0);
-    if (!std::isfinite(report.loss)) {
-      s.tape.clear();
-      break;
+    s.gradients.zero();
+    losses.push_back(0);
+    if (b.counted > 0) {
+      s.run.reset();
+      s.run.random = {o.seed, s.cursor + i};
+      const double share = static_cast<double>(b.counted) / static_cast<double>(counted);
+      s.run.loss_share = share;
+      s.run.taps = looked ? &s.taps : nullptr;
+      if (looked) s.health.start(b.sequences, b.source_sequences);
+      const Loss loss = s.pass(s.run, b);
+      losses.back() = share * loss.mean.at(0);
+      finite = std::isfinite(losses.back());
+      if (finite) backward(s.run, share == 1 ? loss.mean : activation(s.run, Act::scale, loss.mean, share));
+      else s.tape.clear();
     }
-    backward(s.run, share == 1 ? loss.mean : activation(s.run, Act::scale, loss.mean, share));
+    s.leaves.push(s.device, s.model, s.gradients);
   }
+  report.loss = sum_of_losses(losses);
+  if (finite) s.leaves.finish(s.device, s.model, s.gradients);
+  else s.leaves.clear();
   s.run.taps = nullptr;
   s.cursor += static_cast<std::uint64_t>(o.accumulate);
   ++s.attempts;
@@ -486,6 +516,7 @@ Json Trainer::state() const {
   j.set("losses", s.losses.json());
   j.set("norms", s.norms.json());
   j.set("isa", std::string(s.device.kernels.isa));
+  if (s.options.accumulate > 1) j.set("order", kLeafOrder);
   j.set("options", train_options_json(s.options));
   j.set("recipe", parse_json(recipe_json(s.model.recipe)));
   j.set("data", s.data.about());
@@ -538,6 +569,16 @@ std::vector<std::string> Trainer::restore(const Store& store, const Stored& stor
       if (const Json* old = before.find(m.key); !old || !(*old == m.value))
         fail(where, ": was saved by a run with ", m.key, " = ", old ? old->dump(0) : "nothing",
              ", now it is ", m.value.dump(0), "; use the same options to go on, or another --out");
+  if (s.options.accumulate > 1 && s.options.steps > stored.step) {  // batches are still to be added
+    const Json* order = stored.state.find("order");
+    if (!order || !(*order == Json(kLeafOrder)))
+      fail(where, ": the ", s.options.accumulate, " batches of a step were added ",
+           order ? concat("in an order this version does not know (", order->dump(0), ")")
+                 : "one after the other by the version that saved it",
+           ", this version adds them in a tree, and the run would end in the bits of neither; finish it with "
+           "the version that began it, or begin another run from its weights: rapt train ",
+           where, " … --out FOLDER");
+  }
   const std::vector<std::byte> model = store.file(stored, kModelFile),
                                optimizer = store.file(stored, kOptimizerFile);
   const Lease lease(s.device.team());  // others may run the model

@@ -33,7 +33,8 @@ struct GuardOptions {
 };
 
 struct TrainOptions {
-  Dim steps = 1000, accumulate = 1;      // a step reads `accumulate` batches
+  // A step reads `accumulate` batches: its leaves (leaves.h).
+  Dim steps = 1000, accumulate = 1;
   std::uint64_t seed = 0;
   OptimizerOptions optimizer;
   Schedule schedule;                     // total: steps
@@ -74,16 +75,18 @@ struct Judgement {                      // held-out part
 double batch_gradients(Device& device, const Model& model, const TrainBatch& batch, Gradients& gradients,
                        double smoothing = 0, const std::optional<RandomState>& random = {});
 
-// Memory of a training whatever its batches are, in bytes: numbers of `real` for weights, gradients, moments
-// and averages, and the copy of weights and moments that saving makes.
+// Memory of a training whatever its batches are, in bytes: numbers of `real` for weights, gradients (those
+// that wait for their sibling in the tree of leaves, too), moments and averages, and the copy of weights and
+// moments that saving makes.
 struct TrainMemory {
   double parameters = 0, weights = 0, gradients = 0, moments = 0, saving = 0;
   double total() const { return weights + gradients + moments + saving; }
 };
-TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real = DType::f32);
+TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real = DType::f32,
+                         Dim accumulate = 1);
 // Fails where that is more than `available` bytes (0: not known), before anything is made.
 void check_train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real,
-                        std::uint64_t available);
+                        std::uint64_t available, Dim accumulate = 1);
 
 class Trainer {
  public:
