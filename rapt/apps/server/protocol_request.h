@@ -95,6 +95,7 @@ struct CompletionRequest {
   std::string edits_text;  // equal for equal edits: Request::edits. "" without edits
   Stream endless;  // window > 0: Request::stream
   bool replay = false;
+  bool speculate = true;  // Request::speculate
   bool resume = false;  // of a stream: it goes on without its reader for a while
 };
 CompletionRequest read_chat(const Json& body, const ReadOptions& options = {});

@@ -204,6 +204,7 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
     if (job->look || job->live || !edits.empty()) r.taps = &job->taps;
     r.edits = asked.edits_text;
     r.prompt_logprobs = asked.prompt_logprobs;
+    r.speculate = asked.speculate;
     r.space =
         asked.cache_prompt ? concat(job->key, "|", asked.cache_salt) : concat("alone|", job->request_id);
     r.client = job->client;
