@@ -380,6 +380,13 @@ std::size_t ample_bytes(const KvPool& pool, const PlannedRequest& p) {
          at(4 * rows) * pool.state_bytes();
 }
 
+// Whether tokens are guessed, and how well. A number of its own: what else is drawn stays what it was.
+void draw_guesses(Schedule& s) {
+  Draw d{mix_key(s.seed, 0x6E55)};
+  constexpr int kRight[] = {0, 50, 80, 95, 100};
+  if (d.chance(50)) s.guesses = kRight[d.below(5)];
+}
+
 // Who asks, and who reads slowly. Numbers of their own: what else is drawn stays what it was.
 void draw_clients(Schedule& s) {
   Draw d{mix_key(s.seed, 0xC11E)};
@@ -536,6 +543,7 @@ Schedule draw_schedule(std::uint64_t seed, const Focus& focus) {
                                            : d.between(1, 40));
   draw_clients(s);
   draw_constraints(s);
+  draw_guesses(s);
   return s;
 }
 
@@ -887,10 +895,11 @@ std::string describe(const Schedule& s, std::size_t i) {
   const Request& r = p.request;
   return concat(
       "seed ", s.seed, ", ", s.model->name, ", ", name_of(s.options.cache), ", budget ", s.options.budget,
-      s.tiny ? " (tiny)" : "", s.options.prefixes ? ", prefixes" : "", ", request ", i, " of ",
-      s.requests.size(), " (", r.tokens.size(), " tokens, ", r.generate.max_tokens, " to say, samples ",
-      r.generate.samples, ", beams ", r.generate.beams, r.constraint ? ", constraint" : "",
-      r.whole ? ", whole" : "", r.one_piece ? ", one piece" : "",
+      s.guesses < 0 ? "" : concat(", guesses ", s.guesses), s.tiny ? " (tiny)" : "",
+      s.options.prefixes ? ", prefixes" : "", ", request ", i, " of ", s.requests.size(), " (",
+      r.tokens.size(), " tokens, ", r.generate.max_tokens, " to say, samples ", r.generate.samples,
+      ", beams ", r.generate.beams, r.constraint ? ", constraint" : "", r.whole ? ", whole" : "",
+      r.one_piece ? ", one piece" : "",
       r.stream.window > 0 ? concat(", stream ", r.stream.keep, "+", r.stream.window) : "",
       r.prefix > 0 ? concat(", prefix ", r.prefix) : "", r.hold != 0 ? concat(", hold ", r.hold) : "",
       p.looks ? ", looks" : "", p.edit >= 0 ? concat(", edit ", p.edit, " '", r.edits, "'") : "",
@@ -901,14 +910,43 @@ std::string describe(const Schedule& s, std::size_t i) {
 
 using Witnesses = std::deque<Witness>;
 
-std::vector<std::string> judge_all(const Schedule& s, const Witnesses& witnesses, Coverage* coverage) {
+std::vector<RequestOutcome> all_alone(const Schedule& s) {
+  std::vector<RequestOutcome> all;
+  for (const PlannedRequest& p : s.requests) all.push_back(answer_alone(s, p));
+  return all;
+}
+
+// What answers say alone, right or wrong, here and there with what is no token. `alone` must outlive it.
+Engine::Options with_guesses(const Schedule& s, const std::vector<RequestOutcome>& alone) {
+  Engine::Options options = s.options;
+  if (s.guesses < 0) return options;
+  options.guess = [&s, &alone, d = Draw{mix_key(s.seed, 0x6E56)}](std::span<const std::int32_t> prompt,
+                                                                  std::span<const std::int32_t> answer,
+                                                                  Dim most) mutable {
+    std::vector<std::int32_t> out;
+    std::span<const std::int32_t> rest;
+    for (std::size_t i = 0; i < s.requests.size(); ++i)
+      if (std::ranges::equal(prompt, s.requests[i].request.tokens))
+        for (const Generated& g : alone[i].samples)
+          if (g.ids.size() > answer.size() && std::equal(answer.begin(), answer.end(), g.ids.begin()))
+            rest = std::span(g.ids).subspan(answer.size());
+    for (Dim n = d.between(0, d.chance(20) ? most + 2 : std::min<Dim>(most, 6)); n > 0; --n)
+      out.push_back(out.size() < rest.size() && d.chance(s.guesses) ? rest[out.size()] : d.token());
+    if (d.chance(5)) out.push_back(d.chance(50) ? -1 : kVocab);
+    return out;
+  };
+  return options;
+}
+
+std::vector<std::string> judge_all(const Schedule& s, const Witnesses& witnesses,
+                                   const std::vector<RequestOutcome>& all_alone, Coverage* coverage) {
   std::vector<std::string> all;
   for (std::size_t i = 0; i < s.requests.size(); ++i) {
     const PlannedRequest& p = s.requests[i];
     bool cancelled = p.end == End::step || p.end == End::seen || p.end == End::flag;
     for (const PlannedRequest& q : s.requests)
       cancelled = cancelled || (q.end == End::other && at(q.whom) == i);
-    const RequestOutcome &mixed = witnesses[i].out, alone = answer_alone(s, p);
+    const RequestOutcome &mixed = witnesses[i].out, &alone = all_alone[i];
     Judge judge(s, p, alone, mixed, cancelled);
     judge.judge();
     for (const std::string& what : witnesses[i].complaints) judge.said.push_back(what);
@@ -929,10 +967,11 @@ std::vector<std::string> judge_all(const Schedule& s, const Witnesses& witnesses
   return all;
 }
 
-void check_empty(const Schedule& s, Engine& engine, std::vector<std::string>& all) {
+void check_empty(const Schedule& s, Engine& engine, std::vector<std::string>& all, Coverage* coverage) {
   for (const PlannedRequest& p : s.requests)
     if (p.request.hold != 0) engine.release(p.request.hold);
   const Engine::Status held = engine.status();
+  if (coverage) coverage->guessed += held.guessed_tokens, coverage->right += held.right_guesses;
   if (!s.options.prefixes && held.pages + held.bytes > 0)
     all.push_back(concat("seed ", s.seed, ", ", s.model->name, ": ", held.pages, " pages, ", held.bytes,
                          " bytes are left without prefixes"));
@@ -957,13 +996,14 @@ RequestOutcome answer_alone(const Schedule& schedule, const PlannedRequest& plan
 
 std::vector<std::string> differences(const Schedule& s, Coverage* coverage) {
   std::vector<std::string> all;
+  const std::vector<RequestOutcome> alone = all_alone(s);
   Witnesses witnesses;
   std::vector<Engine::Id> ids(s.requests.size(), 0);
   const auto told = [&](std::size_t i, const auto&... what) {
     all.push_back(describe(s, i) + concat(what...));
   };
   {
-    Engine engine(toy_device(), s.model->checkpoint, s.options);
+    Engine engine(toy_device(), s.model->checkpoint, with_guesses(s, alone));
     engine.pool().fault = s.fault;
     std::map<Engine::Id, std::size_t> of;
     std::vector<int> cancelled_at(s.requests.size(), -1), done_at(s.requests.size(), -1);
@@ -1041,9 +1081,9 @@ std::vector<std::string> differences(const Schedule& s, Coverage* coverage) {
     for (std::size_t i = 0; i < s.requests.size(); ++i)
       if (cancelled_at[i] >= 0 && done_at[i] > cancelled_at[i])
         told(i, "cancelled for step ", cancelled_at[i], ", but done at ", done_at[i]);
-    if (left == 0) check_empty(s, engine, all);
+    if (left == 0) check_empty(s, engine, all, coverage);
   }
-  const std::vector<std::string> more = judge_all(s, witnesses, coverage);
+  const std::vector<std::string> more = judge_all(s, witnesses, alone, coverage);
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
@@ -1051,10 +1091,11 @@ std::vector<std::string> differences(const Schedule& s, Coverage* coverage) {
 // Steps of the plan are those that the other thread has counted so far.
 std::vector<std::string> threaded_differences(const Schedule& s, Coverage* coverage) {
   std::vector<std::string> all;
+  const std::vector<RequestOutcome> alone = all_alone(s);
   Witnesses witnesses;
   for (const PlannedRequest& p : s.requests) witnesses.emplace_back(s, p, true);
   {
-    Engine engine(toy_device(), s.model->checkpoint, s.options);
+    Engine engine(toy_device(), s.model->checkpoint, with_guesses(s, alone));
     std::vector<std::atomic<Engine::Id>> ids(s.requests.size());
     for (std::size_t i = 0; i < s.requests.size(); ++i)
       witnesses[i].act = [&, i] {
@@ -1122,9 +1163,9 @@ std::vector<std::string> threaded_differences(const Schedule& s, Coverage* cover
       for (std::size_t i = 0; i < s.requests.size(); ++i)
         if (ids[i] == e.request) witnesses[i].hear(e);
     if (coverage) coverage->steps += static_cast<std::size_t>(steps.load());
-    if (engine.idle()) check_empty(s, engine, all);
+    if (engine.idle()) check_empty(s, engine, all, coverage);
   }
-  const std::vector<std::string> more = judge_all(s, witnesses, coverage);
+  const std::vector<std::string> more = judge_all(s, witnesses, alone, coverage);
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }

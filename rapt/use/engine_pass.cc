@@ -92,18 +92,21 @@ void Engine::State::pass(std::span<Piece> pieces) {
       std::find_if(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.job != first; });
   Tensor out;
   try {
+    std::vector<std::int32_t> text;
     for (Piece& p : pieces) {
       const Job& job = *p.job;
       const Branch* branch = p.branch < 0 ? nullptr : &job.branches[at(p.branch)];
       const Dim past = branch ? job.prompt() + branch->read : job.read;
-      const Ids ids = branch ? job.ids(at(p.branch)).subspan(at(branch->read), at(p.count))
-                             : Ids(job.r.tokens).subspan(at(job.read), at(p.count));
+      const Ids ids = branch ? with_guesses(p, text) : Ids(job.r.tokens).subspan(at(job.read), at(p.count));
       std::vector<Dim> which;
       for (const Dim i : p.wanted) which.push_back(i - past);
-      if (p.last && (which.empty() || which.back() != p.count - 1)) which.push_back(p.count - 1);
+      // Rows of guesses lead to a choice each, if it comes to that.
+      for (Dim i = p.count - 1 - p.guessed; p.last && i < p.count; ++i)
+        if (which.empty() || which.back() < i) which.push_back(i);
+      if (branch) pool.guess(branch->sequence, p.guessed);
       p.wanted_row = a.add(job, {.past = past, .id = growth(p).id, .opened = context}, ids, p.source, which,
                            pool.hidden(), branch ? branch->read < branch->shown : job.read < job.shown);
-      p.row = p.last ? p.wanted_row + static_cast<Dim>(which.size()) - 1 : -1;
+      p.row = p.last ? p.wanted_row + static_cast<Dim>(which.size()) - 1 - p.guessed : -1;
     }
     a.batch.want = {.rows = a.wanted.empty() ? Want::Rows::none : Want::Rows::chosen, .chosen = a.wanted};
     out = compute(a, others == pieces.end() ? first : nullptr, &pool);
@@ -142,7 +145,7 @@ void Engine::State::take_rows(std::span<Piece> pieces, const Tensor& result) {
     Job& job = *p.job;
     if (p.branch >= 0) {
       Branch& b = job.branches[at(p.branch)];
-      b.read += p.count;
+      b.read += p.count - p.guessed;
       b.shown = std::max(b.shown, b.read);
       continue;
     }
@@ -164,11 +167,6 @@ void Engine::State::take_rows(std::span<Piece> pieces, const Tensor& result) {
   }
 
   // Tokens are chosen on all threads: every answer for itself, every search for itself.
-  struct Choice {
-    Job* job;
-    std::size_t sample;
-    Dim row;
-  };
   std::vector<Choice> choices;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     Piece& p = pieces[i];
@@ -216,16 +214,20 @@ void Engine::State::take_rows(std::span<Piece> pieces, const Tensor& result) {
       c.job->error = std::current_exception();
     }
   };
-  const auto started = Clock::now();
-  if (choices.size() == 1) take(0);  // the buffers of one sampler stay with one thread
-  else device.team().each(static_cast<Dim>(choices.size()), take);
-  counts.last.choose += seconds_since(started);
+  const auto choose_all = [&] {
+    const auto started = Clock::now();
+    if (choices.size() == 1) take(0);  // the buffers of one sampler stay with one thread
+    else device.team().each(static_cast<Dim>(choices.size()), take);
+    counts.last.choose += seconds_since(started);
+  };
+  choose_all();
+  std::vector<Choice> next;  // behind guesses that were right
 
   for (std::size_t i = 0; i < choices.size(); ++i) {
     Job& job = *choices[i].job;
     if (job.error) continue;
     if (!job.search) {
-      take_choice(job, choices[i].sample);
+      if (take_row(choices[i])) next.push_back(choices[i].behind());
       continue;
     }
     counts.decoded_tokens += job.search->live();
@@ -242,15 +244,26 @@ void Engine::State::take_rows(std::span<Piece> pieces, const Tensor& result) {
       job.phase = Phase::writing;
     }
     // Children take over their parents' pages; the parents go.
-    std::vector<Branch> next;
+    std::vector<Branch> children;
     for (const std::size_t parent : parents[i]) {
       const Branch& from = job.branches[parent];
-      next.push_back({next_sequence++, from.read, from.shown});
-      pool.share(from.sequence, next.back().sequence, job.prompt() + from.read);
+      children.push_back({next_sequence++, from.read, from.shown});
+      pool.share(from.sequence, children.back().sequence, job.prompt() + from.read);
     }
     for (const Branch& b : job.branches) pool.drop(b.sequence);
-    job.branches = std::move(next);
+    job.branches = std::move(children);
     if (job.search->over()) finish(job);
+  }
+  while (!next.empty()) {
+    choices = std::exchange(next, {});
+    choose_all();
+    for (const Choice& c : choices)
+      if (!c.job->error && take_row(c)) next.push_back(c.behind());
+  }
+  for (const Piece& p : pieces) {
+    if (p.guessed == 0) continue;
+    const Branch& b = p.job->branches[at(p.branch)];
+    if (b.sequence != 0) pool.truncate(b.sequence, p.job->prompt() + b.read);
   }
 
   // Who is done; whose prompt has just been read.
@@ -395,7 +408,8 @@ void Engine::State::choose(Job& job, std::size_t i, std::span<const float> row) 
   }
 }
 
-void Engine::State::take_choice(Job& job, std::size_t i) {
+// `more`: the next one is known already.
+void Engine::State::take_choice(Job& job, std::size_t i, bool more) {
   Sample& s = job.samples[i];
   const GenerateOptions& o = job.r.generate;
   if (s.error) {
@@ -431,6 +445,13 @@ void Engine::State::take_choice(Job& job, std::size_t i) {
                     .seconds = seconds_since(job.added)});
   if (s.stop.found()) close(job, i, Finish::stop);
   else if (static_cast<Dim>(s.out.ids.size()) >= job.most) close(job, i, Finish::length);
+  else if (more && job.r.hear) {
+    try {
+      if (!job.r.hear(events.back())) close(job, i, Finish::cancelled);
+    } catch (...) {
+      job.error = std::current_exception();
+    }
+  }
 }
 
 // --------------------------------------------------------------------------------------------- whole texts
@@ -491,6 +512,7 @@ void Engine::State::pass_whole(std::span<const JobPtr> jobs) {
 void Engine::State::close(Job& job, std::size_t i, Finish why) {
   Sample& s = job.samples[i];
   s.open = false;
+  drop_draft(s);
   std::string rest = s.stream && !s.stop.found() ? s.stop.push(s.stream->finish()) : std::string{};
   rest += s.stop.finish();
   s.out.finish = s.stop.found() ? Finish::stop : why;
@@ -503,6 +525,9 @@ void Engine::State::close(Job& job, std::size_t i, Finish why) {
                       .text = std::move(rest)});
   if (i >= job.branches.size()) return;
   Branch& b = job.branches[i];
+  // Of guesses behind its end nothing stays.
+  if (b.sequence != 0 && pool.length(b.sequence) > job.prompt() + b.read)
+    pool.truncate(b.sequence, job.prompt() + b.read);
   if (i == 0 && job.r.hold != 0 && b.sequence != 0) job.root = b.sequence;  // stays for the next request
   else if (b.sequence != 0) pool.drop(b.sequence);
   b.sequence = 0;
@@ -572,6 +597,7 @@ void Engine::State::finish(Job& job) {
     }
   }
   drop_sequences(job);
+  for (Sample& s : job.samples) drop_draft(s);
   job.phase = Phase::over;
   events.push_back({.kind = Event::Kind::done,
                     .request = job.id,

@@ -74,6 +74,28 @@ Checkpoint open_text_tower(const std::string& path, const OpenModel& vision) {
                          {.device = vision.device.get(), .tower = Tower::text});
 }
 
+SpeculateArgs speculate_args(Args& args) {
+  SpeculateArgs s;
+  const std::optional<std::string> how = args.value("speculate"), draft = args.value("draft");
+  if (draft) s.draft = *draft, s.how = Speculate::draft;
+  if (!how) return s;
+  if (*how == "off") s = {.how = Speculate::off};
+  else if (*how == "lookup") s = {};
+  else if (*how != "draft") fail_usage("--speculate: '", *how, "' is none of off, lookup, draft");
+  else if (!draft) fail_usage("--speculate draft: give the smaller model, --draft MODEL");
+  if (draft && *how != "draft") fail_usage("--draft names a model, and --speculate ", *how, " asks none");
+  return s;
+}
+
+Checkpoint open_draft(const std::string& path, const OpenModel& model, const CommonArgs& common) {
+  Progress bar("loading the draft model", common.quiet);
+  LoadOptions options{.real = model.device->real, .device = model.device.get()};
+  options.progress = [&](std::uint64_t done, std::uint64_t of) {
+    bar.step(static_cast<double>(done), static_cast<double>(of));
+  };
+  return open_checkpoint(path, options);
+}
+
 DType cache_type(Args& args, DType unsaid) {
   const std::optional<std::string> name = args.value("cache-type");
   return name ? cache_type_named(*name) : unsaid;

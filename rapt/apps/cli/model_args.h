@@ -42,6 +42,14 @@ void refuse_texts_for_pictures(const Checkpoint& checkpoint, const char* verb);
 // The half of a folder that reads texts (CLIP, SigLIP), on the device of the half that reads pictures.
 Checkpoint open_text_tower(const std::string& path, const OpenModel& vision);
 
+// --speculate and --draft.
+struct SpeculateArgs {
+  Speculate how = Speculate::lookup;
+  std::string draft;  // a model; "": none
+};
+SpeculateArgs speculate_args(Args& args);
+Checkpoint open_draft(const std::string& path, const OpenModel& model, const CommonArgs& common);
+
 DType cache_type(Args& args, DType unsaid = DType::f32);  // --cache-type
 DType cache_type_named(const std::string& name);          // its value
 

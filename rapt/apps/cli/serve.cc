@@ -27,7 +27,7 @@ constexpr const char* kValues[] = {
     "host",       "port",       "unix",          "key-file",   "allow-host", "allow-origin", "ctx-size",
     "pool",       "cache-type", "chat-template", "parallel",   "itl-target", "queue",        "queue-tokens",
     "queue-wait", "timeout",    "first-token",   "drain",      "tls-cert",   "tls-key",      "threads",
-    "log",        "body-limit", "lab-dir",       "replay-log", "lora"};
+    "log",        "body-limit", "lab-dir",       "replay-log", "lora",       "speculate",    "draft"};
 constexpr const char* kSwitches[] = {"no-prefix-cache", "no-page", "no-sandbox", "insecure",
                                      "quiet",           "lab",     "no-replay"};
 
@@ -176,6 +176,7 @@ int run(Args& args) {
   const CacheTypes caches(args.values("cache-type"));
   const std::vector<std::string> lora = args.values("lora");
   const std::optional<std::string> chat_template = args.value("chat-template");
+  const SpeculateArgs speculate = speculate_args(args);
   const Dim rows = args.number("parallel", 1, 4096).value_or(0);
   const double target = args.real("itl-target").value_or(50);
   service.most_waiting = args.number("queue", 1, 1 << 20).value_or(service.most_waiting);
@@ -250,6 +251,8 @@ int run(Args& args) {
   }
   caches.check(served);
   const std::vector<NamedAdapterFile> adapters = named_adapters(lora, served);
+  if (!speculate.draft.empty() && wanted.size() > 1)
+    fail_usage("--draft is for one model; ", wanted.size(), " are served");
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     server::ModelOptions& o = wanted[i];
     o.cache = caches[o.name];
@@ -257,6 +260,8 @@ int run(Args& args) {
     o.step_seconds = target / 1000;
     o.rows = rows;
     o.prefixes = prefixes;
+    o.speculate = speculate.how;
+    o.draft = speculate.draft;
     o.chat_template = template_text;
     const std::uint64_t free = available_memory();
     o.budget = pool ? bytes_of(*pool, "--pool") / names.size()
@@ -392,6 +397,9 @@ const Verb kServe = {
     "  --no-prefix-cache   every prompt is read anew\n"
     "  --replay-log FILE   answers are kept in this file, too (mode 600; prompts are in it): rapt replay\n"
     "  --no-replay         no answer is kept in memory to be given again (/v1/replay)\n"
+    "  --speculate off|lookup|draft   tokens are guessed and checked several at a time, where that is faster;\n"
+    "                      no bit of an answer depends on it (lookup)\n"
+    "  --draft MODEL       guesses are what this smaller model of the same vocabulary says\n"
     "  --no-page           no page for browsers at /\n"
     "  --chat-template F   instead of the model's own\n"
     "  --lab               experiments and trainings can be started from the page; they write no file\n"

@@ -186,6 +186,12 @@ void append_timings(std::string& out, const GenerateTimes& times) {
   append_integer(out, times.reused_tokens);
   part("prompt", times.prompt_tokens, times.prompt_seconds);
   part("predicted", times.decoded_tokens, times.decode_seconds);
+  if (times.guessed_tokens > 0) {
+    out += ",\"draft_n\":";
+    append_integer(out, times.guessed_tokens);
+    out += ",\"draft_n_accepted\":";
+    append_integer(out, times.right_guesses);
+  }
   out += '}';
 }
 

@@ -363,6 +363,8 @@ constexpr std::array kRapt = std::to_array<Field<R>>({
      [](R& r, J v, P) { r.request.cache_salt = v.string(); }},
     {boolean_rule("resume", "The stream goes on without its reader for a minute: GET /v1/stream/{id}."),
      [](R& r, J v, P) { r.request.resume = v.boolean(); }},
+    {boolean_rule("speculate", "false: no tokens are guessed for this answer. Default true; no bit differs."),
+     [](R& r, J v, P) { r.request.speculate = v.boolean(); }},
     {boolean_rule("replay", "false: nothing of it is kept for /v1/replay. Default true."),
      [](R& r, J v, P) { r.request.replay = v.boolean(); }},
 });

@@ -109,6 +109,7 @@ struct CompletionRequest {
   std::string compare_model;  // an adapter, or the model without; "": the same
   std::vector<Json> compare_edits;
   std::string compare_edits_text;  // as edits_text
+  bool speculate = true;  // Request::speculate
   bool resume = false;  // of a stream: it goes on without its reader for a while
 };
 CompletionRequest read_chat(const Json& body, const ReadOptions& options = {});

@@ -164,6 +164,12 @@ std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& opt
   engine.budget = options.budget;
   engine.step_seconds = options.step_seconds;
   engine.prefixes = options.prefixes;
+  engine.speculate = options.speculate;
+  if (options.speculate == Speculate::draft) {
+    m->draft = std::make_shared<const Checkpoint>(
+        open_checkpoint(find_model(options.draft), {.real = device.real, .device = &device}));
+    engine.draft = m->draft.get();
+  }
   m->engine = std::make_unique<Engine>(device, m->checkpoint, engine);
   if (m->writes() && !m->translates())
     m->answers.emplace(m->chat ? &*m->chat : nullptr, m->checkpoint.tokenizer, m->engine->stops());

@@ -28,6 +28,8 @@ struct ModelOptions {
   double step_seconds = 0.05;
   Dim rows = 0;  // answers side by side; 0: by the batch that is measured to be useful
   bool prefixes = true;
+  Speculate speculate = Speculate::lookup;
+  std::string draft;  // Speculate::draft: the model that is asked
   std::string chat_template;  // a text that takes the place of the model's own; "": none does
 };
 
@@ -45,6 +47,7 @@ struct ServedModel {
   Device* device = nullptr;  // where it computes
   const std::shared_ptr<const Checkpoint> weights;  // may be those of another one
   const Checkpoint& checkpoint;
+  std::shared_ptr<const Checkpoint> draft;  // null: none
   std::optional<ChatTemplate> chat;
   std::string template_source, template_hash;
   std::optional<ServedAnswers> answers;  // of a model that writes

@@ -663,7 +663,8 @@ std::string Service::State::monitor(const std::string& client) const {
         "},\"prefixes\":", s.prefixes, ",\"prefix_hit_rate\":",
         asked > 0 ? fixed(static_cast<double>(s.reused_tokens) / static_cast<double>(asked), 4) : "null",
         ",\"prompt_tokens\":", s.prompt_tokens, ",\"cached_tokens\":", s.reused_tokens,
-        ",\"generated_tokens\":", s.decoded_tokens, ",\"pauses\":", s.pauses, ",\"last\":");
+        ",\"generated_tokens\":", s.decoded_tokens, ",\"draft_tokens\":", s.guessed_tokens,
+        ",\"draft_accepted\":", s.right_guesses, ",\"pauses\":", s.pauses, ",\"last\":");
     const double between = std::chrono::duration<double>(taken - taken_earlier).count();
     if (i < earlier.size() && i < latest.size() && between > 0) {
       const Engine::Status &a = earlier[i].status, &b = latest[i].status;

@@ -123,6 +123,8 @@ void Service::State::deliver(Batch& batch) {
   m.prompt_tokens = batch.status.prompt_tokens;
   m.cached_tokens = batch.status.reused_tokens;
   m.generated_tokens = batch.status.decoded_tokens;
+  m.guessed_tokens = batch.status.guessed_tokens;
+  m.right_guesses = batch.status.right_guesses;
   m.paused = batch.status.pauses;
   status[batch.model] = batch.status;
 

@@ -215,6 +215,7 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
     if (again && r.generate.max_tokens < 0 && !endless && !m.translates() && context != again->context)
       r.generate.max_tokens = std::max<Dim>(1, again->context - static_cast<Dim>(part.prompt.size()));
     if (job->look || job->live || !edits.empty()) r.taps = &job->taps;
+    r.speculate = asked.speculate;
     r.space =
         asked.cache_prompt ? concat(job->key, "|", asked.cache_salt) : concat("alone|", job->request_id);
     // What was found in the cache is not seen; who looks at an answer of before wants all of it.
