@@ -277,3 +277,21 @@ def test_the_interpreter_ends_with_work_under_way(how):
         print("end", flush=True)
     """
     assert run(code, how) == (0, "end\n", "")
+
+
+@pytest.mark.parametrize("where", ["on_token", "hooks"])
+def test_the_interpreter_ends_while_a_thread_is_in_its_callback(where):
+    code = """
+        import sys, threading, time
+        import rapt
+        m = rapt.load("default")
+        inside = threading.Event()
+        def stays(*words):
+            inside.set()
+            while True: time.sleep(0.001)  # asks for the interpreter's lock all the time
+        more = {"on_token": stays} if sys.argv[1] == "on_token" else {"hooks": {"z.1": stays}}
+        threading.Thread(target=lambda: m.generate("a", max_tokens=9, **more), daemon=True).start()
+        inside.wait()
+        print("end", flush=True)
+    """
+    assert run(code, where) == (0, "end\n", "")
