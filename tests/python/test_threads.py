@@ -279,8 +279,9 @@ def test_the_interpreter_ends_with_work_under_way(how):
     assert run(code, how) == (0, "end\n", "")
 
 
-@pytest.mark.parametrize("where", ["on_token", "hooks"])
-def test_the_interpreter_ends_while_a_thread_is_in_its_callback(where):
+@pytest.mark.parametrize("where", ["on_token", "hooks", "training", "tokens"])
+def test_the_interpreter_ends_while_a_thread_is_on_its_way_to_it(where, tmp_path):
+    (tmp_path / "text.txt").write_text(LONG * 20)
     code = """
         import sys, threading, time
         import rapt
@@ -289,9 +290,19 @@ def test_the_interpreter_ends_while_a_thread_is_in_its_callback(where):
         def stays(*words):
             inside.set()
             while True: time.sleep(0.001)  # asks for the interpreter's lock all the time
-        more = {"on_token": stays} if sys.argv[1] == "on_token" else {"hooks": {"z.1": stays}}
-        threading.Thread(target=lambda: m.generate("a", max_tokens=9, **more), daemon=True).start()
+        def encode():
+            while True:
+                m.tokenizer.encode("To be, or not to be. " * 300)
+                inside.set()
+        def train():
+            recipe = rapt.Recipe("gpt-char", width=16, layers=1, heads=2)
+            for s in rapt.Trainer(recipe, data=sys.argv[2], vocab="characters", length=16, steps=10**6):
+                inside.set()
+        work = {"on_token": lambda: m.generate("a", max_tokens=9, on_token=stays),
+                "hooks": lambda: m.run_with_hooks("To be", {"z.1": stays}),
+                "training": train, "tokens": encode}[sys.argv[1]]
+        for _ in range(3): threading.Thread(target=work, daemon=True).start()
         inside.wait()
         print("end", flush=True)
     """
-    assert run(code, where) == (0, "end\n", "")
+    assert run(code, where, tmp_path / "text.txt") == (0, "end\n", "")

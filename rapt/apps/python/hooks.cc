@@ -6,6 +6,7 @@
 
 #include "rapt/apps/python/arrays.h"
 #include "rapt/base/text.h"
+#include "rapt/inspect/subject.h"
 
 namespace rapt::python {
 namespace {

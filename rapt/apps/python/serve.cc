@@ -83,7 +83,7 @@ class Serving {
       (void)service_.release();
       return;
     }
-    const nb::gil_scoped_release released;
+    const OutOfPython out(on_main_thread());
     service_->drain();
     service_->drain();
     thread_.join();

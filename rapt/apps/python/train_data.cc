@@ -39,7 +39,7 @@ DataPtr make_data(const std::string& objective, Dim vocab, Dim classes, const st
   };
   o.batch = [get](std::uint64_t number) { return get(false, number); };
   o.held_out_batch = [get](Dim number) { return get(true, static_cast<std::uint64_t>(number)); };
-  const nb::gil_scoped_release released;
+  const OutOfPython out(on_main_thread());
   return own_data(std::move(o));
 }
 
