@@ -7,7 +7,7 @@ import rapt
 
 
 class Tasks:
-    def __init__(self, folder):
+    def __init__(self, folder, task):
         self.model = rapt.load(folder)
 
     def answer(self, prompt):

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tasks of bench/python-peers in llama-cpp-python, as its documentation would have them written. What is
+not here it has no way of its own for."""
+import numpy as np
+from llama_cpp import LLAMA_POOLING_TYPE_MEAN, Llama
+
+
+class Tasks:
+    def __init__(self, folder, task):
+        options = {"score": {"logits_all": True},
+                   "embed": {"embedding": True, "pooling_type": LLAMA_POOLING_TYPE_MEAN}}.get(task, {})
+        self.model = Llama(folder + ".gguf", n_ctx=2048, n_threads=2, n_threads_batch=2, verbose=False,
+                           **options)
+
+    def answer(self, prompt):
+        return self.model(prompt, max_tokens=64, temperature=0)["choices"][0]["text"]
+
+    def stop(self, prompt):
+        got = []
+        for piece in self.model(prompt, max_tokens=1000, temperature=0, stream=True):
+            got.append(piece["choices"][0]["text"])
+            if len(got) == 10:
+                break
+        return "".join(got)
+
+    def batch(self, prompts):  # one after the other: its Llama has one sequence
+        return [self.model(p, max_tokens=32, temperature=0)["choices"][0]["text"] for p in prompts]
+
+    def score(self, text):
+        out = self.model(text, max_tokens=1, echo=True, logprobs=1, temperature=0)["choices"][0]
+        known = len(self.model.tokenize(text.encode(), add_bos=False))
+        return float(np.mean(out["logprobs"]["token_logprobs"][1:known]))
+
+    def embed(self, texts):
+        E = np.array(self.model.embed(texts, normalize=True))
+        return (E @ E.T).tolist()
