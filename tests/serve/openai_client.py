@@ -153,7 +153,7 @@ def check_responses(client):
     with client.responses.stream(**asked) as events:
         kinds = [e.type for e in events]
     equal((kinds[0], kinds[-1]), ("response.created", "response.incomplete"), "the helper's events")
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"],
+    schema = {"type": "object", "properties": {"n": {"type": "boolean"}}, "required": ["n"],
               "additionalProperties": False}
     form = {"type": "json_schema", "name": "a", "schema": schema, "strict": True}
     tool = {"type": "function", "name": "count", "description": "d", "parameters": schema, "strict": True}
@@ -175,7 +175,7 @@ def check_responses(client):
         return
 
     class Count(pydantic.BaseModel):
-        n: int
+        n: bool
     parsed = client.responses.parse(**asked, text_format=Count).output_parsed
     equal(isinstance(parsed, Count), True, "responses.parse")
 

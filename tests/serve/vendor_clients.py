@@ -10,7 +10,7 @@ import urllib.request
 ORIGIN, PACKAGE = sys.argv[1:]
 USER = [{"role": "user", "content": "Hello 你好"}]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "enum": ["Oslo", "Rome"]},
-                                           "days": {"type": "integer"}},
+                                           "days": {"enum": [1, 2, 3]}},
           "required": ["city", "days"], "additionalProperties": False}
 done = 0
 
