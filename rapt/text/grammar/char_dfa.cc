@@ -448,7 +448,7 @@ CharDfa decimal_compare(std::string_view bound, bool less, bool equal, bool grea
 CharDfa integer_text() {
   CharDfa dfa;
   dfa.states = {{{{'-', '-', 1}, {'0', '0', 2}, {'1', '9', 3}}, false},
-                {{{'0', '0', 2}, {'1', '9', 3}}, false},
+                {{{'1', '9', 3}}, false},
                 {{}, true},
                 {{{'0', '9', 3}}, true}};
   return dfa;

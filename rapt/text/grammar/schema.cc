@@ -137,10 +137,14 @@ class SchemaCompiler {
   void scan(const Json& value, std::uint32_t parent, std::string key, int depth, std::uint32_t resource,
             bool data) {
     budget_.pay();
-    if (depth > 2 * GrammarLimits::kDepth) wrong(parent, "", "is nested more than 32 schemas deep");
+    if (depth > GrammarLimits::kDepth) wrong(parent, "", "is nested more than 32 schemas deep");
     if ((value.is_object() || value.is_array()) && ++nodes_ > GrammarLimits::kSchemaNodes)
       wrong(0, "", concat("has more than ", GrammarLimits::kSchemaNodes, " nodes"));
     const auto number = static_cast<std::uint32_t>(places_.size());
+    // Objects of schemas are no schemas themselves.
+    const bool names =
+        key == "properties" || key == "patternProperties" || key == "$defs" || key == "definitions";
+    const int below = depth + (value.is_object() && !names ? 1 : 0);
     data |= key == "const" || key == "enum" || key == "default" || key == "examples";
     places_.push_back({&value, parent, std::move(key), resource});
     number_of_[&value] = number;
@@ -152,10 +156,10 @@ class SchemaCompiler {
     }
     if (value.is_object())
       for (const Json::Member& m : value.object())
-        scan(m.value, number, std::string(m.key), depth + 1, resource, data);
+        scan(m.value, number, std::string(m.key), below, resource, data);
     if (value.is_array())
       for (std::size_t i = 0; i < value.array().size(); ++i)
-        scan(value.array()[i], number, std::to_string(i), depth + 1, resource, data);
+        scan(value.array()[i], number, std::to_string(i), below, resource, data);
   }
   std::uint32_t number(const Json& value) const { return number_of_.at(&value); }
   const Json& at(std::uint32_t schema) const { return *places_[schema].value; }
