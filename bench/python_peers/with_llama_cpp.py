@@ -26,10 +26,11 @@ class Tasks:
     def batch(self, prompts):  # one after the other: its Llama has one sequence
         return [self.model(p, max_tokens=32, temperature=0)["choices"][0]["text"] for p in prompts]
 
-    def score(self, text):
-        out = self.model(text, max_tokens=1, echo=True, logprobs=1, temperature=0)["choices"][0]
-        known = len(self.model.tokenize(text.encode(), add_bos=False))
-        return float(np.mean(out["logprobs"]["token_logprobs"][1:known]))
+    def score(self, text):  # what echo=True, logprobs=1 gives of a prompt is one place off (0.3.36)
+        ids = self.model.tokenize(text.encode(), add_bos=False)
+        self.model.eval(ids)
+        logprobs = Llama.logits_to_logprobs(self.model.scores[:len(ids) - 1])
+        return float(logprobs[np.arange(len(ids) - 1), ids[1:]].mean())
 
     def embed(self, texts):
         E = np.array(self.model.embed(texts, normalize=True))
