@@ -416,9 +416,9 @@ StepReport Trainer::step() {
   std::vector<double> losses;  // of leaves: their parts of the step's
   bool finite = true;
   s.leaves.begin(mine.first);
+  s.gradients.zero();  // afterwards each leaf finds them empty
   for (std::size_t i = 0; i < batches.size() && counted > 0 && finite; ++i) {
     const TrainBatch& b = batches[i];
-    s.gradients.zero();
     losses.push_back(0);
     if (b.counted > 0) {
       s.run.reset();
