@@ -5,11 +5,11 @@ file(GLOB end_to_end CONFIGURE_DEPENDS tests/*.cc rapt/apps/cli/*_test.cc)
 list(FILTER end_to_end EXCLUDE REGEX "/build_kind\\.cc$")
 # The second compiler and the thread sanitizer run what could come out differently there.
 if(RAPT_TEST_SET STREQUAL core)
-  list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(base|tensor|run|ops)/")
+  list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(base|tensor|comm|run|ops)/")
   list(FILTER end_to_end INCLUDE REGEX
        "/((bits|bits_quant|golden|gradients)_test|model_tools|naive_model)\\.cc$")
 elseif(RAPT_TEST_SET STREQUAL threads)
-  list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(base/base_test|http/server_test)")
+  list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(base/base_test|comm/comm_test|http/server_test)")
   list(FILTER end_to_end INCLUDE REGEX
        "/((threads|schedules|engine[a-z_]*)_test|schedules|model_tools|toy_checkpoint)\\.cc$")
 elseif(RAPT_TEST_SET STREQUAL load)

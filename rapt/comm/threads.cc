@@ -19,8 +19,8 @@ namespace {
 struct Call {
   enum class Kind { barrier, all_to_all, all_gather, broadcast } kind = Kind::barrier;
   int from = 0;  // broadcast
-  std::span<const Comm::Bytes> send;  // one for each rank, or one for all
-  std::span<const Comm::Space> receive;  // one from each rank; broadcast: one
+  std::span<const Comm::Bytes> send = {};  // one for each rank, or one for all
+  std::span<const Comm::Space> receive = {};  // one from each rank; broadcast: one
 };
 
 const char* name_of(Call::Kind kind) {

@@ -9,7 +9,9 @@
 
 namespace rapt {
 
-int leaf_gradients(Dim leaves) { return std::bit_width(static_cast<std::uint64_t>(leaves)); }
+int leaf_gradients(Dim leaves) {
+  return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(leaves)));
+}
 
 void add_gradients(Device& device, const Model& model, Gradients& into, const Gradients& from) {
   const Lease lease(device.team());

@@ -60,11 +60,13 @@ void add_gradients(Device& device, const Model& model, Gradients& into, const Gr
 class LeafGradients {
  public:
   explicit LeafGradients(DType real) : real_(real) {}
+  void begin(Dim first) { next_ = first; }  // a step, with this leaf; 0 without it
   // The next leaf's, which are taken; afterwards `leaf` is empty.
   void push(Device& device, const Model& model, Gradients& leaf);
   // All of them, into `sum`, which is empty before; ready for the next step.
   void finish(Device& device, const Model& model, Gradients& sum);
   void clear();  // forgets what was pushed
+  std::vector<LeafTree<Gradients>::Node>& nodes() { return tree_.nodes(); }
 
  private:
   void keep(Gradients& memory);

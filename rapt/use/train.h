@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rapt/base/json.h"
+#include "rapt/comm/comm.h"
 #include "rapt/inspect/health.h"
 #include "rapt/nn/model.h"
 #include "rapt/use/data.h"
@@ -90,11 +91,17 @@ void check_train_memory(const Recipe& resolved, const OptimizerOptions& optimize
 
 class Trainer {
  public:
-  Trainer(Device& device, Model& model, const TrainData& data, const TrainOptions& options);
+  // With `comm`, one of several ranks, each with a model, data and options that are alike: step() is a step of
+  // them all, and its bits are those of one rank. Each computes some of a step's leaves and moves some of the
+  // weights (ranks.h), and all look at the held-out part. files() is a call of them all, too; what it returns
+  // is the same on every rank and for any number of them. No averages are kept (ema), and TrainLoop, which
+  // saves when one rank's clock says so, is for one rank.
+  Trainer(Device& device, Model& model, const TrainData& data, const TrainOptions& options,
+          Comm* comm = nullptr);
   ~Trainer();
 
-  StepReport step();                         // one step, guarded; never throws for a bad loss
-  Judgement judge(Dim batches = 0);          // with the averaged weights where there are any
+  StepReport step();  // one step, guarded; never throws for a bad loss
+  Judgement judge(Dim batches = 0);  // with the averaged weights where there are any
   Dim steps() const;
   std::uint64_t next_batch() const;  // number of the first one that the next step reads
   const TrainOptions& options() const;
