@@ -76,7 +76,7 @@ def check_anthropic():
         reply = client.messages.create(model="rapt", max_tokens=5, messages=answered)
         equal(reply.type, "message", "a result of a tool")
 
-        for body, kind in ((dict(temperature=9), anthropic.BadRequestError),
+        for body, kind in ((dict(extra_body={"temperature": 9}), anthropic.BadRequestError),
                            (dict(max_tokens=8192), anthropic.BadRequestError)):
             try:
                 client.messages.create(**{**asked, **body})
