@@ -80,7 +80,7 @@ TEST(AnswerGrammar, TextOrCallsWithTags) {
     EXPECT_TRUE(automatic(good)) << good;
   for (const std::string& bad :
        {kOne + " and text", kOne.substr(0, 30), std::string("<tool_call>"), std::string("<tool_call> {"),
-        "<tool_call>\n{\"name\": \"h\", \"arguments\": {}}",
+        std::string("<tool_call>\n{\"name\": \"h\", \"arguments\": {}}"),
         kOne.substr(0, kOne.find("true")) + "1}}\n</tool_call>", std::string("a[CALLS]b")})
     EXPECT_FALSE(automatic(bad)) << bad;
   const Allowed required{form, rules_with({"f"}, true)};
@@ -114,7 +114,7 @@ TEST(AnswerGrammar, ACallThatIsTheWholeAnswer) {
   for (const std::string& good : {call, std::string("text"), std::string(), std::string("{\"title\": 1}"),
                                   " " + call, std::string("{\"nam"), std::string("{\"name\": 1")})
     EXPECT_TRUE(automatic(good)) << good;
-  for (const std::string& bad : {std::string("{\"name\": \""), call + " ", "{\"name\": \"x\""})
+  for (const std::string& bad : {std::string("{\"name\": \""), call + " ", std::string("{\"name\": \"x\"")})
     EXPECT_FALSE(automatic(bad)) << bad;
 }
 

@@ -15,14 +15,17 @@ import subprocess
 import sys
 import tempfile
 
-from server import (Fault, Server, Skip, arguments, equal, expect, rapt_text, read_npy, run_tests, test)
+from server import (TOOLS_TEMPLATE, Fault, Server, Skip, arguments, equal, expect, rapt_text, read_npy,
+                    run_tests, test)
 
 HERE = pathlib.Path(__file__).resolve().parent
 # What is installed: names of environments and their packages. Raise the numbers after a look at what changed.
 OPENAI = {"openai": ["openai==3.51.0"], "vendors": ["anthropic==2.10.0", "ollama==0.6.3"]}
-MORE = {"vendors-early": ["anthropic==0.86.0", "langchain-ollama", "llm-ollama", "litellm==1.106.2"],
-        "openai-2": ["openai==2.29.0"], "openai-1": ["openai==1.69.0", "httpx<0.28"],
-        "clients": ["litellm==1.106.2", "langchain-openai==1.7.3", "llm==0.32.1", "lm-eval[api]==0.4.13"]}
+MORE = {"openai-2": ["openai==2.29.0"], "openai-1": ["openai==1.69.0", "httpx<0.28"],
+        "clients": ["litellm==1.106.2", "langchain-openai==1.7.3", "llm==0.32.1", "lm-eval[api]==0.4.13"],
+        "tools": ["instructor==1.17.0", "langchain-openai==1.7.3"],
+        "vendors-early": ["anthropic==0.86.0", "ollama==0.6.3", "langchain-ollama==1.1.0", "llm==0.32.1",
+                          "llm-ollama==0.16.2", "litellm==1.106.2"]}
 
 
 class Clients:
@@ -99,6 +102,26 @@ def openai_by_value(c):
 
 
 @test
+def openai_tools(c):
+    """Against a template without words for functions, and one with them."""
+    venv = c.environment("openai")
+    template = c.folder / "template"
+    template.write_text(TOOLS_TEMPLATE)
+    with Server(c.args, "--cache-type", "f32", "--chat-template", template) as tools:
+        for server in (c.server, tools):
+            print(" ", c.run(venv, [venv / "bin/python", HERE / "openai_tools_client.py",
+                                    f"http://127.0.0.1:{server.port}/v1"]).strip())
+
+
+@test
+def tools_of_other_clients(c):
+    long_only(c)
+    venv = c.environment("tools")
+    print(" ", c.run(venv, [venv / "bin/python", HERE / "tools_clients.py",
+                            f"http://127.0.0.1:{c.server.port}/v1"]).strip())
+
+
+@test
 def openai_snippets(c):
     venv = c.environment("openai")
     equal(c.snippet(venv, "openai_sync.py"), c.hello + "\n")
@@ -147,6 +170,7 @@ def earlier_versions_of_vendors(c):
                             f"http://127.0.0.1:{c.server.port}", "anthropic"]).strip())
     lines = c.snippet(venv, "with_langchain_ollama.py").split("\x1e\n")
     equal(lines[:3], [c.hello] * 3)
+    equal(c.snippet(venv, "with_llm_ollama.sh").strip("\n"), c.hello.strip("\n"))
 
 
 @test
