@@ -44,7 +44,7 @@ class Clients:
         wanted = " ".join(packages)
         if stamp.exists() and stamp.read_text() == wanted:
             return there
-        limit = 1200 if name == "clients" else 120
+        limit = 120 if name in OPENAI else 1200
         try:
             shutil.rmtree(there, ignore_errors=True)
             subprocess.run([sys.executable, "-m", "venv", there], check=True, capture_output=True,

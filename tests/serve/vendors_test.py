@@ -618,6 +618,7 @@ WRONG = [
     ("/v1/responses", {"max_output_tokens": "a"}, "max_output_tokens"),
     ("/v1/responses", {"text": {"format": {"type": "xml"}}}, "text.format.type"),
     ("/v1/responses", {"reasoning": {"effort": "huge"}}, "reasoning.effort"),
+    ("/v1/responses", {"metadata": {"a": 5}}, "metadata.a"),
     ("/api/chat", {"model": None}, "model"), ("/api/chat", {"options": {"temperature": 5}}, "options.temperature"),
     ("/api/chat", {"options": {"stop": 5}}, "options.stop"), ("/api/chat", {"format": "xml"}, "format"),
     ("/api/chat", {"messages": [{"role": "user", "content": "a", "images": ["aGk="]}]}, "messages[0].images"),
@@ -710,6 +711,27 @@ def a_full_queue_and_a_wrong_key(s):
         finally:
             for c in held:
                 c.close()
+
+
+@test
+def streams_that_break_say_so(s):
+    """An edit of a token that never came is known at the end: the error is the last event, in each shape."""
+    for path, body in (("/v1/messages", {"messages": USER, "max_tokens": 3}),
+                       ("/v1/responses", {"input": USER, "max_output_tokens": 3}),
+                       ("/api/chat", {"model": "m", "messages": USER, "options": {"num_predict": 3}})):
+        body["rapt"] = {"edits": ["resid_post.0@p4000:zero"]}
+        reply = good(s.one.ask(path, {**body, "stream": True}))
+        last = lines(reply)[-1] if path == "/api/chat" else events(reply)[-1]
+        if path == "/v1/messages":
+            equal((last["type"], last["error"]["type"]), ("error", "invalid_request_error"))
+        elif path == "/v1/responses":
+            equal((last["type"], last["param"], last["error"]["message"]),
+                  ("error", "rapt.edits", last["message"]))
+            expect(last["sequence_number"] > 0, last)
+        else:
+            equal(list(last), ["error"])
+        expect("rapt.edits" in json.dumps(last), last)
+        equal(s.one.ask(path, {**body, "stream": False}).status, 400)
 
 
 @test
