@@ -162,7 +162,8 @@ def t03_every_route_wants_the_key(s):
     equal(len(bodies), 3, f"one body for all of each vendor's: {bodies}")
     # Routes of other servers, and other methods, are not doors.
     for path in ("/invocations", "/pause", "/update_weights", "/api/create", "/api/push", "/api/pull",
-                 "/api/copy", "/api/delete", "/api/blobs/sha256:0", "/api/tags", "/admin", "/v1/look/1", "/v1/replay/1", "/slots/0?action=save", "/lora-adapters",
+                 "/api/copy", "/api/delete", "/api/blobs/sha256:0", "/api/tags", "/admin",
+                 "/v1/look/1", "/v1/replay/1", "/slots/0?action=save", "/lora-adapters",
                  "/v1/responses", "/completion", "/v2/models", "/v1/v1/models", "//v1/models", "/V1/models",
                  "/v1/models/"):
         for method in ("GET", "POST", "PUT", "DELETE", "PATCH"):
