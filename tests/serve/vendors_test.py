@@ -12,6 +12,7 @@ import pathlib
 import re
 import sys
 import tempfile
+import time
 
 from server import Fault, Server, arguments, equal, expect, message, run_tests, test
 
@@ -19,14 +20,15 @@ from server import Fault, Server, arguments, equal, expect, message, run_tests, 
 TOOLS = (
     "{{ bos_token }}{% if tools %}<|im_start|>system\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}"
     "<|im_end|>\n{% endif %}{% for message in messages %}<|im_start|>{{ message.role }}\n"
-    "{% if message.reasoning_content %}<think>\n{{ message.reasoning_content }}\n</think>\n\n{% endif %}"
-    "{{ message.content }}{% for call in message.tool_calls or [] %}\n<tool_call>\n"
+    "THOUGHT{{ message.content }}{% for call in message.tool_calls or [] %}\n<tool_call>\n"
     "{\"name\": \"{{ call.function.name }}\", \"arguments\": {{ call.function.arguments | tojson }}}\n"
     "</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking %}<think>\n{% endif %}"
-    "{% endif %}")
+    "{% if add_generation_prompt %}<|im_start|>assistant\nBEGIN{% endif %}")
+THOUGHT = ("{% if message.reasoning_content %}<think>\n{{ message.reasoning_content }}\n</think>\n\n"
+           "{% endif %}")
+BEGIN = "{% if enable_thinking or reasoning_effort == 'high' %}<think>\n{% endif %}"
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string", "enum": ["Oslo", "Rome"]},
-                                               "days": {"type": "integer"}},
+                                               "days": {"enum": [1, 2, 3]}},
               "required": ["city", "days"], "additionalProperties": False}
 USER = [{"role": "user", "content": "Tell me, 你好"}]
 # What is asked for, in the words of a chat.
@@ -410,67 +412,85 @@ def tool(name="weather"):
                                              "parameters": PARAMETERS}}
 
 
-def check_calls(s, server, more, thought):
+def check_calls(server):
     """One call of a function, in four APIs, as a whole and in pieces."""
     asked = {"messages": USER, "tools": [tool(), tool("other")], "seed": 3, "max_tokens": 300,
-             "tool_choice": {"type": "function", "function": {"name": "weather"}}, **more}
+             "tool_choice": {"type": "function", "function": {"name": "weather"}}}
     wanted = good(server.ask("/v1/chat/completions", asked)).json()
     call = wanted["choices"][0]["message"]["tool_calls"][0]["function"]
     values = json.loads(call["arguments"])
     expect(call["name"] == "weather" and set(values) == {"city", "days"}, call)
     equal(wanted["choices"][0]["finish_reason"], "tool_calls")
-    thoughts = wanted["choices"][0]["message"].get("reasoning_content")
-    if thought:
-        expect(thoughts, "nothing was thought")
-    kwargs = more.get("chat_template_kwargs", {})
 
     body = {"messages": USER, "seed": 3, "max_tokens": 300,
             "tools": [{"name": n, "description": "The weather.", "input_schema": PARAMETERS}
                       for n in ("weather", "other")],
-            "tool_choice": {"type": "tool", "name": "weather"},
-            **({"thinking": {"type": "enabled", "budget_tokens": 1024}} if kwargs else {})}
+            "tool_choice": {"type": "tool", "name": "weather"}}
     for mine in (good(server.ask("/v1/messages", body)).json(),
                  gather_messages(events(good(server.ask("/v1/messages", {**body, "stream": True}))))):
         equal(mine["stop_reason"], "tool_use")
         blocks = {b["type"]: b for b in mine["content"]}
         equal((blocks["tool_use"]["name"], blocks["tool_use"]["input"]), ("weather", values))
-        equal(blocks.get("thinking", {}).get("thinking"), thoughts)
         equal(mine["rapt"]["hash"], wanted["rapt"]["hash"])
 
     body = {"input": USER, "seed": 3, "max_output_tokens": 300,
             "tools": [{"type": "function", "name": n, "description": "The weather.",
                        "parameters": PARAMETERS, "strict": True} for n in ("weather", "other")],
             "tool_choice": {"type": "function", "name": "weather"}}
-    if not kwargs:
-        for mine in (good(server.ask("/v1/responses", body)).json(),
-                     gather_response(events(good(server.ask("/v1/responses", {**body, "stream": True}))))):
-            equal((mine["status"], mine["tools"][0]["name"], mine["rapt"]["hash"]),
-                  ("completed", "weather", wanted["rapt"]["hash"]))
-            one = [i for i in mine["output"] if i["type"] == "function_call"][0]
-            equal((one["name"], json.loads(one["arguments"]), one["status"]), ("weather", values, "completed"))
-            expect(one["call_id"] and one["id"].startswith("fc_"), one)
+    for mine in (good(server.ask("/v1/responses", body)).json(),
+                 gather_response(events(good(server.ask("/v1/responses", {**body, "stream": True}))))):
+        equal((mine["status"], mine["tools"][0]["name"], mine["rapt"]["hash"]),
+              ("completed", "weather", wanted["rapt"]["hash"]))
+        one = [i for i in mine["output"] if i["type"] == "function_call"][0]
+        equal((one["name"], json.loads(one["arguments"]), one["status"]), ("weather", values, "completed"))
+        expect(one["call_id"] and one["id"].startswith("fc_"), one)
 
-    # Ollama has no tool_choice: with one function in a free answer nothing is promised, so that the same
-    # bits are compared, whatever they say.
+    # Ollama has no tool_choice: what is said freely, with the function offered.
     free = good(server.ask("/v1/chat/completions", {"messages": USER, "seed": 3, "max_tokens": 30,
-                                                    "tools": [tool()], **more}))
-    body = {"model": "chat", "messages": USER, "tools": [tool()], "options": {"seed": 3, "num_predict": 30},
-            **({"think": True} if kwargs else {})}
+                                                    "tools": [tool()]})).json()
+    body = {"model": "chat", "messages": USER, "tools": [tool()], "options": {"seed": 3, "num_predict": 30}}
     mine = lines(good(server.ask("/api/chat", body)))
-    message = free.json()["choices"][0]["message"]
-    equal("".join(l["message"]["content"] for l in mine), message["content"] or "")
-    equal("".join(l["message"].get("thinking", "") for l in mine), message.get("reasoning_content", ""))
-    equal(mine[-1]["rapt"]["hash"], free.json()["rapt"]["hash"])
+    equal("".join(l["message"]["content"] for l in mine), free["choices"][0]["message"]["content"] or "")
+    equal(mine[-1]["rapt"]["hash"], free["rapt"]["hash"])
+
+
+def check_thoughts(server):
+    """An answer whose prompt has begun a thought: the toy never ends it."""
+    fields = {"seed": 3, "max_tokens": 20}
+    wanted = good(server.ask("/v1/chat/completions", {
+        "messages": USER, **fields, "chat_template_kwargs": {"enable_thinking": True}})).json()
+    thought = wanted["choices"][0]["message"]["reasoning_content"]
+    expect(thought and not wanted["choices"][0]["message"]["content"], wanted)
+    body = {"messages": USER, **fields, "thinking": {"type": "enabled", "budget_tokens": 1024}}
+    for mine in (good(server.ask("/v1/messages", body)).json(),
+                 gather_messages(events(good(server.ask("/v1/messages", {**body, "stream": True}))))):
+        equal(mine["content"], [{"type": "thinking", "thinking": thought, "signature": ""}])
+    body = {"model": "chat", "messages": USER, "think": True, "options": {"seed": 3, "num_predict": 20}}
+    for mine in ([good(server.ask("/api/chat", {**body, "stream": False})).json()],
+                 lines(good(server.ask("/api/chat", body)))):
+        equal("".join(l["message"].get("thinking", "") for l in mine), thought)
+        equal((mine[-1]["message"]["content"], mine[-1]["rapt"]["hash"]), ("", wanted["rapt"]["hash"]))
+    # /v1/responses has efforts for this, which are another variable of the template.
+    wanted = good(server.ask("/v1/chat/completions", {"messages": USER, **fields,
+                                                      "reasoning_effort": "high"})).json()
+    thought = wanted["choices"][0]["message"]["reasoning_content"]
+    body = {"input": USER, "seed": 3, "max_output_tokens": 20, "reasoning": {"effort": "high"}}
+    for mine in (good(server.ask("/v1/responses", body)).json(),
+                 gather_response(events(good(server.ask("/v1/responses", {**body, "stream": True}))))):
+        equal([(i["type"], i["content"][0]["text"], i["status"]) for i in mine["output"]],
+              [("reasoning", thought, "incomplete")])
 
 
 @test
 def functions_and_thoughts(s):
     with tempfile.TemporaryDirectory() as there:
         path = pathlib.Path(there, "template")
-        path.write_text(TOOLS)
-        with Server(s.args, "--cache-type", "f32", "--chat-template", path) as server:
-            check_calls(s, server, {}, False)
-            check_calls(s, server, {"chat_template_kwargs": {"enable_thinking": True}}, True)
+        path.write_text(TOOLS.replace("THOUGHT", "").replace("BEGIN", ""))
+        with Server(s.args, "--chat-template", path) as server:
+            check_calls(server)
+        path.write_text(TOOLS.replace("THOUGHT", THOUGHT).replace("BEGIN", BEGIN))
+        with Server(s.args, "--chat-template", path) as server:
+            check_thoughts(server)
             # What was called and what came of it, told by three APIs: the same tokens.
             said = [*USER, {"role": "assistant", "content": "", "reasoning_content": "So it is.",
                             "tool_calls": [{"id": "c1", "type": "function", "function": {
@@ -509,7 +529,7 @@ def functions_and_thoughts(s):
 
 @test
 def schemas(s):
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}, "ok": {"type": "boolean"}},
+    schema = {"type": "object", "properties": {"n": {"enum": [7, 12]}, "ok": {"type": "boolean"}},
               "required": ["n", "ok"], "additionalProperties": False}
     wanted = s.chat(seed=2, max_tokens=200, response_format={"type": "json_schema", "json_schema": {
         "name": "a", "schema": schema, "strict": True}})
@@ -598,6 +618,7 @@ WRONG = [
     ("/v1/responses", {"max_output_tokens": "a"}, "max_output_tokens"),
     ("/v1/responses", {"text": {"format": {"type": "xml"}}}, "text.format.type"),
     ("/v1/responses", {"reasoning": {"effort": "huge"}}, "reasoning.effort"),
+    ("/v1/responses", {"metadata": {"a": 5}}, "metadata.a"),
     ("/api/chat", {"model": None}, "model"), ("/api/chat", {"options": {"temperature": 5}}, "options.temperature"),
     ("/api/chat", {"options": {"stop": 5}}, "options.stop"), ("/api/chat", {"format": "xml"}, "format"),
     ("/api/chat", {"messages": [{"role": "user", "content": "a", "images": ["aGk="]}]}, "messages[0].images"),
@@ -672,27 +693,45 @@ def a_full_queue_and_a_wrong_key(s):
             expect("key" in message_of(path, reply), reply)
             equal(reply.headers["www-authenticate"], "Bearer")
             equal(k.ask(path, body, headers={"x-api-key": "a-key-for-this-test"}).status, 200, path)
-        held = []
+        asked, held = ("/v1/messages", "/v1/responses", "/api/chat", "/api/generate"), []
         try:
-            for _ in range(3):  # one is written, one waits, the third is refused
-                c = k.connect()
-                held.append(c)
-                c.sendall(message(k.host(), "/v1/completions", {"prompt": "a", "stream": True, "ignore_eos": True,
-                                                                "max_tokens": 8000}, headers=key))
-            seen = 0
-            for _ in range(100):
-                for path in ("/v1/messages", "/v1/responses", "/api/chat", "/api/generate"):
-                    reply = k.ask(path, BODIES[path], headers=key)
-                    if reply.status == 429:
-                        seen += 1
-                        expect("busy" in message_of(path, reply) and
-                               1 <= int(reply.headers["retry-after"]) <= 120, reply)
-                if seen >= 4:
+            for _ in range(20):  # one is written, one waits; in the meantime all others are refused
+                while k.ask("/limits", headers=key).json()["queue"]["waiting"] < 1:
+                    c = k.connect()
+                    held.append(c)
+                    c.sendall(message(k.host(), "/v1/completions", {"prompt": "a", "ignore_eos": True,
+                                                                    "max_tokens": 8000}, headers=key))
+                    time.sleep(0.02)
+                replies = [k.ask(path, BODIES[path], headers=key) for path in asked]
+                if all(r.status == 429 for r in replies):
                     break
-            expect(seen >= 4, "no request was refused while others wait")
+            for path, reply in zip(asked, replies):
+                equal(reply.status, 429, path)
+                expect("busy" in message_of(path, reply) and 1 <= int(reply.headers["retry-after"]) <= 120, reply)
         finally:
             for c in held:
                 c.close()
+
+
+@test
+def streams_that_break_say_so(s):
+    """An edit of a token that never came is known at the end: the error is the last event, in each shape."""
+    for path, body in (("/v1/messages", {"messages": USER, "max_tokens": 3}),
+                       ("/v1/responses", {"input": USER, "max_output_tokens": 3}),
+                       ("/api/chat", {"model": "m", "messages": USER, "options": {"num_predict": 3}})):
+        body["rapt"] = {"edits": ["resid_post.0@p4000:zero"]}
+        reply = good(s.one.ask(path, {**body, "stream": True}))
+        last = lines(reply)[-1] if path == "/api/chat" else events(reply)[-1]
+        if path == "/v1/messages":
+            equal((last["type"], last["error"]["type"]), ("error", "invalid_request_error"))
+        elif path == "/v1/responses":
+            equal((last["type"], last["param"], last["error"]["message"]),
+                  ("error", "rapt.edits", last["message"]))
+            expect(last["sequence_number"] > 0, last)
+        else:
+            equal(list(last), ["error"])
+        expect("rapt.edits" in json.dumps(last), last)
+        equal(s.one.ask(path, {**body, "stream": False}).status, 400)
 
 
 @test
