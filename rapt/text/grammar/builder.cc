@@ -114,7 +114,8 @@ Node GrammarBuilder::choice(std::vector<Node> parts) {
 }
 
 Node GrammarBuilder::repeat(Node part, int min, int max) {
-  if (min < 0 || (max >= 0 && max < min)) throw GrammarError(concat("{", min, ",", max, "} is no repetition"));
+  if (min < 0 || (max >= 0 && max < min))
+    throw GrammarError(concat("{", min, ",", max, "} is no repetition"));
   if (min > GrammarLimits::kRepetition || max > GrammarLimits::kRepetition)
     throw GrammarError(concat("at most ", GrammarLimits::kRepetition, " repetitions are possible"));
   if (max == 0) return empty();
@@ -214,27 +215,26 @@ void define_shared_rules(GrammarBuilder& b, GrammarBuilder::State& state) {
   define(SharedRules::kRest, b.sequence({b.repeat(b.choice({safe, several}), 0), quote}));
   define(SharedRules::kString, b.sequence({quote, state.reference(SharedRules::kRest)}));
   const Node digit = digits("09");
-  const Node integer = b.sequence(
-      {b.optional(b.literal("-")), b.choice({b.literal("0"), b.sequence({digits("19"), b.repeat(digit, 0)})})});
-  define(SharedRules::kInteger, integer);
-  define(SharedRules::kNumber,
-         b.sequence({integer, b.optional(b.sequence({b.literal("."), b.repeat(digit, 1)})),
-                     b.optional(b.sequence({digits("eeEE"), b.optional(digits("++--")), b.repeat(digit, 1)}))}));
+  const Node zero = b.literal("0"), more = b.sequence({digits("19"), b.repeat(digit, 0)});
+  const Node minus = b.optional(b.literal("-"));
+  define(SharedRules::kInteger, b.choice({zero, b.sequence({minus, more})}));  // no -0
+  define(
+      SharedRules::kNumber,
+      b.sequence({minus, b.choice({zero, more}), b.optional(b.sequence({b.literal("."), b.repeat(digit, 1)})),
+                  b.optional(b.sequence({digits("eeEE"), b.optional(digits("++--")), b.repeat(digit, 1)}))}));
   const Node value = b.json_value(), string = b.json_string();
   const Node space = b.optional(b.literal(" "));
   const Node member = b.sequence({string, b.literal(":"), space, value});
   const auto list = [&](const char* open, Node item, const char* close) {
     return b.sequence({b.literal(open),
-                       b.optional(b.sequence(
-                           {item, b.repeat(b.sequence({b.literal(","), space, item}), 0)})),
+                       b.optional(b.sequence({item, b.repeat(b.sequence({b.literal(","), space, item}), 0)})),
                        b.literal(close)});
   };
   define(SharedRules::kObject, list("{", member, "}"));
   define(SharedRules::kArray, list("[", value, "]"));
-  define(SharedRules::kValue,
-         b.choice({string, state.reference(SharedRules::kNumber), b.json_object(),
-                   state.reference(SharedRules::kArray), b.literal("true"), b.literal("false"),
-                   b.literal("null")}));
+  define(SharedRules::kValue, b.choice({string, state.reference(SharedRules::kNumber), b.json_object(),
+                                        state.reference(SharedRules::kArray), b.literal("true"),
+                                        b.literal("false"), b.literal("null")}));
 }
 
 }  // namespace rapt

@@ -39,9 +39,9 @@ class GrammarError : public Error {
 struct GrammarLimits {
   static constexpr std::size_t kSourceBytes = std::size_t{64} << 10;  // of a schema, a pattern, a GBNF text
   static constexpr std::size_t kSchemaNodes = 4096;
-  static constexpr int kDepth = 32;             // of a schema; of groups in a pattern or in GBNF: 128
-  static constexpr std::size_t kDfaStates = 10000;   // of one pattern or number
-  static constexpr std::size_t kStates = 1 << 16;    // of a grammar
+  static constexpr int kDepth = 32;  // of a schema; of groups in a pattern or in GBNF: 128
+  static constexpr std::size_t kDfaStates = 10000;  // of one pattern or number
+  static constexpr std::size_t kStates = 1 << 16;  // of a grammar
   static constexpr int kRepetition = 1000;
   static constexpr int kOpening = 128;  // rules that begin with a call of one another
   static constexpr std::size_t kWork = std::size_t{1} << 22;  // steps of compilation: below 200 ms
@@ -61,7 +61,7 @@ class GrammarBuilder {
   GrammarBuilder(const GrammarBuilder&) = delete;
   GrammarBuilder& operator=(const GrammarBuilder&) = delete;
 
-  Node empty();    // the empty text
+  Node empty();  // the empty text
   Node nothing();  // no text at all: an alternative that is never taken
   Node literal(std::string_view bytes);
   Node special(std::int32_t id);  // this very token, which no text spells
@@ -78,7 +78,7 @@ class GrammarBuilder {
   void define(Node rule, Node body);
 
   // JSON: at most one space behind ',' and ':', no other white space.
-  Node json_value();   // any
+  Node json_value();  // any
   Node json_object();  // any
   Node json_string(int min_length = 0, int max_length = -1);  // in code points; quotes included
   // A JSON value that this schema allows (docs/schema.md). `where` names the schema in messages.
@@ -104,7 +104,8 @@ class GrammarBuilder {
 
 // Each alone. Errors as above.
 std::shared_ptr<const Grammar> grammar_from_schema(const Json& schema, std::string_view where = "schema");
-std::shared_ptr<const Grammar> grammar_from_schema(std::string_view schema, std::string_view where = "schema");
+std::shared_ptr<const Grammar> grammar_from_schema_text(std::string_view schema,
+                                                        std::string_view where = "schema");
 std::shared_ptr<const Grammar> grammar_from_gbnf(std::string_view text, std::string_view where = "grammar");
 std::shared_ptr<const Grammar> grammar_of_json_object();
 

@@ -299,7 +299,9 @@ CharDfa product(const CharDfa& a, const CharDfa& b, bool subtract, GrammarBudget
 
 }  // namespace
 
-CharDfa both(const CharDfa& a, const CharDfa& b, GrammarBudget& budget) { return product(a, b, false, budget); }
+CharDfa both(const CharDfa& a, const CharDfa& b, GrammarBudget& budget) {
+  return product(a, b, false, budget);
+}
 CharDfa without(const CharDfa& a, const CharDfa& b, GrammarBudget& budget) {
   return product(a, b, true, budget);
 }
@@ -313,7 +315,8 @@ CharDfa any_text(int min_length, int max_length) {
     CharDfa::State s{{}, i >= min_length};
     const int to = i < last ? i + 1 : max_length < 0 ? i : -1;
     if (to >= 0)
-      for (const auto& [first, end] : any_char()) s.edges.push_back({first, end, static_cast<std::uint32_t>(to)});
+      for (const auto& [first, end] : any_char())
+        s.edges.push_back({first, end, static_cast<std::uint32_t>(to)});
     dfa.states.push_back(std::move(s));
   }
   return dfa;
@@ -359,8 +362,8 @@ std::uint32_t add_fraction(CharDfa& dfa, bool accepts) {
 }
 
 // Adds the automaton of magnitudes that compare so with whole.part, and says where it begins.
-std::uint32_t add_magnitude(CharDfa& dfa, std::string_view whole, std::string_view part, bool less, bool equal,
-                            bool greater) {
+std::uint32_t add_magnitude(CharDfa& dfa, std::string_view whole, std::string_view part, bool less,
+                            bool equal, bool greater) {
   const auto n = whole.size();
   const std::uint32_t less_dot = add_fraction(dfa, less), greater_dot = add_fraction(dfa, greater);
   // Behind '.', as long as everything was equal: at[q] has read q digits of `part`; behind it only zeros are.
@@ -371,8 +374,8 @@ std::uint32_t add_magnitude(CharDfa& dfa, std::string_view whole, std::string_vi
   if (part.empty()) at.push_back(add(dfa, equal));
   for (std::size_t q = 0; q < at.size(); ++q) {
     const char d = q < part.size() ? part[q] : '0';
-    const std::uint32_t same = std::min<std::uint32_t>(static_cast<std::uint32_t>(q) + 1,
-                                                       static_cast<std::uint32_t>(at.size()) - 1);
+    const std::uint32_t same =
+        std::min<std::uint32_t>(static_cast<std::uint32_t>(q) + 1, static_cast<std::uint32_t>(at.size()) - 1);
     digits(dfa, at[q], '0', static_cast<char>(d - 1), less_dot + 1);
     digits(dfa, at[q], d, d, at[same]);
     digits(dfa, at[q], static_cast<char>(d + 1), '9', greater_dot + 1);
@@ -445,7 +448,7 @@ CharDfa decimal_compare(std::string_view bound, bool less, bool equal, bool grea
 CharDfa integer_text() {
   CharDfa dfa;
   dfa.states = {{{{'-', '-', 1}, {'0', '0', 2}, {'1', '9', 3}}, false},
-                {{{'0', '0', 2}, {'1', '9', 3}}, false},
+                {{{'1', '9', 3}}, false},
                 {{}, true},
                 {{{'0', '9', 3}}, true}};
   return dfa;

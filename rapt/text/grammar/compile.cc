@@ -26,8 +26,8 @@ struct NfaState {
 // The NFA of one rule.
 class RuleNfa {
  public:
-  RuleNfa(GrammarBuilder::State& source, const std::vector<std::uint8_t>& nullable) :
-      source_(source), nullable_(nullable) {}
+  RuleNfa(GrammarBuilder::State& source, const std::vector<std::uint8_t>& nullable)
+      : source_(source), nullable_(nullable) {}
   void make(std::uint32_t body) {
     states_.clear();
     add(), add();
@@ -118,8 +118,8 @@ class RuleNfa {
     for (std::uint32_t c = first; c <= std::min(last, std::uint32_t{0x1F}); ++c) {
       static constexpr std::string_view kCodes = "\b\t\n\f\r", kLetters = "btnfr";
       if (const std::size_t at = kCodes.find(static_cast<char>(c)); at != kCodes.npos) {
-        range(behind_slash(), static_cast<std::uint8_t>(kLetters[at]), static_cast<std::uint8_t>(kLetters[at]),
-              to);
+        range(behind_slash(), static_cast<std::uint8_t>(kLetters[at]),
+              static_cast<std::uint8_t>(kLetters[at]), to);
         continue;
       }
       if (zeros == kUndefined) {
@@ -274,8 +274,8 @@ class RuleNfa {
     for (const std::string& stop : e.stops) {
       std::uint32_t at = 0;
       for (const char c : stop) {
-        const auto [edge, fresh] =
-            places[at].next.try_emplace(static_cast<std::uint8_t>(c), static_cast<std::uint32_t>(places.size()));
+        const auto [edge, fresh] = places[at].next.try_emplace(static_cast<std::uint8_t>(c),
+                                                               static_cast<std::uint32_t>(places.size()));
         at = edge->second;
         if (fresh) places.emplace_back();
       }
@@ -420,7 +420,8 @@ class Compiler {
       again = false;
       for (std::size_t i = 0; i < e.parts.size(); ++i) {
         source_.budget.pay();
-        const auto from = static_cast<std::size_t>(e.ids[2 * i]), to = static_cast<std::size_t>(e.ids[2 * i + 1]);
+        const auto from = static_cast<std::size_t>(e.ids[2 * i]),
+                   to = static_cast<std::size_t>(e.ids[2 * i + 1]);
         if (reached[from] && !reached[to] && empty[e.parts[i].index]) reached[to] = 1, again = true;
       }
     }
@@ -458,7 +459,8 @@ class Compiler {
       const auto [at, fresh] = known.try_emplace(set, base + static_cast<std::uint32_t>(sets.size()));
       if (fresh) {
         if (states_.size() >= GrammarLimits::kStates)
-          throw GrammarError(concat("a grammar of more than ", GrammarLimits::kStates, " states: make it smaller"));
+          throw GrammarError(
+              concat("a grammar of more than ", GrammarLimits::kStates, " states: make it smaller"));
         sets.push_back(std::move(set));
         states_.emplace_back();
       }
@@ -505,7 +507,8 @@ class Compiler {
         if (!out.empty() && out.back().to == next && std::uint32_t{out.back().last} + 1 == cuts[c])
           out.back().last = static_cast<std::uint8_t>(cuts[c + 1] - 1);
         else
-          out.push_back({static_cast<std::uint8_t>(cuts[c]), static_cast<std::uint8_t>(cuts[c + 1] - 1), next});
+          out.push_back(
+              {static_cast<std::uint8_t>(cuts[c]), static_cast<std::uint8_t>(cuts[c + 1] - 1), next});
       }
       for (auto& [rule, list] : calls) {
         const std::uint32_t next = target(list);
@@ -556,7 +559,8 @@ class Compiler {
     for (DfaState& s : states_) {
       std::erase_if(s.ranges, [&](const auto& r) { return !states_[r.to].alive; });
       std::erase_if(s.specials, [&](const auto& c) { return !states_[c.to].alive; });
-      std::erase_if(s.calls, [&](const auto& c) { return !states_[c.to].alive || !states_[start_[c.rule]].alive; });
+      std::erase_if(s.calls,
+                    [&](const auto& c) { return !states_[c.to].alive || !states_[start_[c.rule]].alive; });
     }
   }
 

@@ -14,8 +14,8 @@ namespace rapt {
 class TokenGrammar {
  public:
   static constexpr std::size_t kMaskMemory = std::size_t{32} << 20;
-  TokenGrammar(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie) :
-      grammar_(std::move(grammar)), trie_(std::move(trie)), masks_(grammar_->states.size(), kMaskMemory) {}
+  TokenGrammar(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie)
+      : grammar_(std::move(grammar)), trie_(std::move(trie)), masks_(grammar_->states.size(), kMaskMemory) {}
   const Grammar& grammar() const { return *grammar_; }
   const TokenTrie& trie() const { return *trie_; }
   // `own` keeps it where there is no room for more.
@@ -35,8 +35,8 @@ bool get_bit(std::span<const std::uint64_t> bits, std::size_t i) { return bits[i
 // Walks subtrees, one after the other, with the configurations that stand before them.
 class TrieWalk {
  public:
-  TrieWalk(const Grammar& grammar, const TokenTrie& trie, ReturnStacks& stacks, std::span<std::uint64_t> bits) :
-      g_(grammar), trie_(trie), stacks_(stacks), bits_(bits) {}
+  TrieWalk(const Grammar& grammar, const TokenTrie& trie, ReturnStacks& stacks, std::span<std::uint64_t> bits)
+      : g_(grammar), trie_(trie), stacks_(stacks), bits_(bits) {}
 
   // Tokens below `node` (all: of the whole tree) that go on from `from`. Where `pending` is given, the bottom of
   // the stack stands for rules that are not known, and the nodes where it was reached are added. Subtrees of at
@@ -109,7 +109,8 @@ StateMask make_state_mask(const Grammar& grammar, const TokenTrie& trie, std::ui
   if (count * 2 < mask.bits.size()) {  // four bytes each instead of a bit for every token
     for (std::size_t w = 0; w < mask.bits.size(); ++w)
       for (std::uint64_t rest = mask.bits[w]; rest != 0; rest &= rest - 1)
-        mask.ids.push_back(static_cast<std::int32_t>(w * 64 + static_cast<std::size_t>(__builtin_ctzll(rest))));
+        mask.ids.push_back(
+            static_cast<std::int32_t>(w * 64 + static_cast<std::size_t>(__builtin_ctzll(rest))));
     mask.bits.clear();
     mask.bits.shrink_to_fit();
     mask.ids.shrink_to_fit();
@@ -120,8 +121,8 @@ StateMask make_state_mask(const Grammar& grammar, const TokenTrie& trie, std::ui
 
 class TokenConstraint final : public GrammarConstraint {
  public:
-  TokenConstraint(std::shared_ptr<const TokenGrammar> grammar, std::vector<std::int32_t> ends) :
-      grammar_(std::move(grammar)), ends_(std::move(ends)) {
+  TokenConstraint(std::shared_ptr<const TokenGrammar> grammar, std::vector<std::int32_t> ends)
+      : grammar_(std::move(grammar)), ends_(std::move(ends)) {
     const Grammar& g = grammar_->grammar();
     now_ = {{g.rules[g.root].start, 0}};
   }
@@ -146,7 +147,8 @@ class TokenConstraint final : public GrammarConstraint {
     // An id that ends answers is no text, whatever its bytes are.
     for (const std::int32_t id : ends_) {
       const auto i = static_cast<std::size_t>(id);
-      if (id >= 0 && i / 64 < allowed.size() && !is_symbol(id)) allowed[i / 64] &= ~(std::uint64_t{1} << i % 64);
+      if (id >= 0 && i / 64 < allowed.size() && !is_symbol(id))
+        allowed[i / 64] &= ~(std::uint64_t{1} << i % 64);
     }
     for (const std::size_t i : ends_asked_) set_bit(allowed, i);
   }
@@ -281,7 +283,8 @@ class TokenConstraint final : public GrammarConstraint {
       frames.clear();
       for (std::uint32_t s = c.stack; s != 0; s = stacks_[s].below) frames.push_back(s);
       c.stack = 0;
-      for (auto s = frames.rbegin(); s != frames.rend(); ++s) c.stack = fresh.push(stacks_[*s].state, c.stack);
+      for (auto s = frames.rbegin(); s != frames.rend(); ++s)
+        c.stack = fresh.push(stacks_[*s].state, c.stack);
     }
     stacks_ = std::move(fresh);
     kept_.clear();
@@ -302,8 +305,9 @@ class TokenConstraint final : public GrammarConstraint {
 const StateMask& TokenGrammar::mask(std::uint32_t state, std::unique_ptr<const StateMask>& own) const {
   const bool shared = state < grammar_->shared;
   const MaskTable& table = shared ? trie_->shared_masks() : masks_;
-  return table.get(shared ? state : state - grammar_->shared,
-                   [&] { return make_state_mask(*grammar_, *trie_, state); }, own);
+  return table.get(
+      shared ? state : state - grammar_->shared, [&] { return make_state_mask(*grammar_, *trie_, state); },
+      own);
 }
 
 std::shared_ptr<const TokenTrie> make_token_trie(const Tokenizer& tokenizer) {

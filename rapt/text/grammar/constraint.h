@@ -29,7 +29,7 @@ std::shared_ptr<const TokenGrammar> make_token_grammar(std::shared_ptr<const Gra
 class GrammarConstraint : public Constraint {
  public:
   virtual bool may_end() const = 0;  // what was said so far is a whole text of the grammar
-  virtual bool at_end() const = 0;   // … and nothing but the end may follow
+  virtual bool at_end() const = 0;  // … and nothing but the end may follow
 };
 // `ends`: ids that end an answer, allowed only where the text may end (and then nothing but them).
 std::unique_ptr<GrammarConstraint> make_constraint(std::shared_ptr<const TokenGrammar> grammar,

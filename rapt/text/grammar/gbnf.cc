@@ -23,8 +23,8 @@ using Node = GrammarBuilder::Node;
 
 class GbnfParser {
  public:
-  GbnfParser(GrammarBuilder& builder, std::string_view text, std::string_view where) :
-      b_(builder), text_(text), where_(where) {
+  GbnfParser(GrammarBuilder& builder, std::string_view text, std::string_view where)
+      : b_(builder), text_(text), where_(where) {
     if (text.size() > GrammarLimits::kSourceBytes) wrong("a grammar of more than 65,536 bytes");
   }
 

@@ -39,11 +39,11 @@ class Grammar {
     // kFree: without end.
     std::uint16_t run = 0;
     bool final = false;  // the rule may end here
-    bool bare = false;   // … and can do nothing else: nobody needs to return to it
+    bool bare = false;  // … and can do nothing else: nobody needs to return to it
   };
   struct Rule {
     std::uint32_t start = 0;
-    std::bitset<256> first;                    // bytes that it can begin with
+    std::bitset<256> first;  // bytes that it can begin with
     std::vector<std::int32_t> first_specials;  // … special tokens, in their order
   };
 
@@ -54,9 +54,9 @@ class Grammar {
   std::vector<Special> special_edges;
   std::vector<Rule> rules;
   std::vector<std::int32_t> specials;  // ids that appear, in their order
-  std::uint32_t root = 0;     // the rule of the whole text
-  std::uint32_t shared = 0;   // states below are those of every grammar: JSON strings, numbers, any value
-  std::size_t steps = 0;      // that compiling took
+  std::uint32_t root = 0;  // the rule of the whole text
+  std::uint32_t shared = 0;  // states below are those of every grammar: JSON strings, numbers, any value
+  std::size_t steps = 0;  // that compiling took
 
   std::uint32_t next(std::uint32_t state, std::uint8_t byte) const {
     const State& s = states[state];

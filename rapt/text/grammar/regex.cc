@@ -86,8 +86,8 @@ class Parser {
   template <class... Parts>
   [[noreturn]] void wrong(const Parts&... parts) const {
     const std::string_view shown = text_.substr(0, 60);
-    throw GrammarError(concat("pattern '", shown, shown.size() < text_.size() ? "…" : "", "' at ", at_ + 1, ": ",
-                              parts...));
+    throw GrammarError(
+        concat("pattern '", shown, shown.size() < text_.size() ? "…" : "", "' at ", at_ + 1, ": ", parts...));
   }
   bool more() const { return at_ < text_.size(); }
   char peek(std::size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
@@ -218,8 +218,15 @@ class Parser {
 
   static CharSet word() { return char_set({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}); }
   static CharSet blank() {
-    return char_set({{'\t', '\r'}, {' ', ' '}, {0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A},
-                     {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000},
+    return char_set({{'\t', '\r'},
+                     {' ', ' '},
+                     {0xA0, 0xA0},
+                     {0x1680, 0x1680},
+                     {0x2000, 0x200A},
+                     {0x2028, 0x2029},
+                     {0x202F, 0x202F},
+                     {0x205F, 0x205F},
+                     {0x3000, 0x3000},
                      {0xFEFF, 0xFEFF}});
   }
 
@@ -244,7 +251,8 @@ class Parser {
       case 'x': return one(hex(2));
       case 'u': return one(unicode_escape());
       case 'c':
-        if (!((peek() >= 'a' && peek() <= 'z') || (peek() >= 'A' && peek() <= 'Z'))) wrong("\\c wants a letter");
+        if (!((peek() >= 'a' && peek() <= 'z') || (peek() >= 'A' && peek() <= 'Z')))
+          wrong("\\c wants a letter");
         return one(static_cast<std::uint32_t>(text_[at_++] & 31));
       case 'p':
       case 'P': {

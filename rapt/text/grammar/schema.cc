@@ -14,6 +14,7 @@
 #include "rapt/text/grammar/compile.h"
 #include "rapt/text/grammar/formats.h"
 #include "rapt/text/grammar/regex.h"
+#include "rapt/text/grammar/uri.h"
 
 namespace rapt {
 namespace {
@@ -90,9 +91,10 @@ struct Shape {
 
 class SchemaCompiler {
  public:
-  SchemaCompiler(GrammarBuilder& builder, const Json& schema, std::string_view where) :
-      b_(builder), budget_(builder.state().budget), where_(where) {
-    scan(schema, kNobody, "", 0);
+  SchemaCompiler(GrammarBuilder& builder, const Json& schema, std::string_view where)
+      : b_(builder), budget_(builder.state().budget), where_(where) {
+    scan(schema, kNobody, "", 0, 0, false);
+    resources_.try_emplace("", 0);
     space_ = b_.optional(b_.literal(" "));
   }
   // One rule after the other: a rule only names those that it needs.
@@ -110,10 +112,13 @@ class SchemaCompiler {
 
  private:
   static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
+  static constexpr std::uint32_t kNever = kNobody;  // in a set: nothing holds
   struct Place {
     const Json* value;
     std::uint32_t parent;
     std::string key;
+    std::uint32_t resource;  // the schema whose $id holds here; 0: the whole
+    std::string base = {};  // that $id, of a schema that has one
   };
   struct Choice {
     std::uint32_t schema;
@@ -128,19 +133,33 @@ class SchemaCompiler {
   };
 
   // ------------------------------------------------------------------------------------------- places
-  void scan(const Json& value, std::uint32_t parent, std::string key, int depth) {
+  // data: inside of const and its like, where nothing is a schema.
+  void scan(const Json& value, std::uint32_t parent, std::string key, int depth, std::uint32_t resource,
+            bool data) {
     budget_.pay();
-    if (depth > 2 * GrammarLimits::kDepth) wrong(parent, "", "is nested more than 32 schemas deep");
+    if (depth > GrammarLimits::kDepth) wrong(parent, "", "is nested more than 32 schemas deep");
     if ((value.is_object() || value.is_array()) && ++nodes_ > GrammarLimits::kSchemaNodes)
       wrong(0, "", concat("has more than ", GrammarLimits::kSchemaNodes, " nodes"));
     const auto number = static_cast<std::uint32_t>(places_.size());
-    places_.push_back({&value, parent, std::move(key)});
+    // Objects of schemas are no schemas themselves.
+    const bool names =
+        key == "properties" || key == "patternProperties" || key == "$defs" || key == "definitions";
+    const int below = depth + (value.is_object() && !names ? 1 : 0);
+    data |= key == "const" || key == "enum" || key == "default" || key == "examples";
+    places_.push_back({&value, parent, std::move(key), resource});
     number_of_[&value] = number;
+    if (const Json* id = value.find("$id"); id && id->is_string() && !data) {
+      const std::string uri = resolve_uri(id->string(), places_[resource].base);
+      places_[number].base = uri.substr(0, uri.find('#'));
+      places_[number].resource = resource = number;
+      resources_.try_emplace(places_[number].base, number);
+    }
     if (value.is_object())
-      for (const Json::Member& m : value.object()) scan(m.value, number, std::string(m.key), depth + 1);
+      for (const Json::Member& m : value.object())
+        scan(m.value, number, std::string(m.key), below, resource, data);
     if (value.is_array())
       for (std::size_t i = 0; i < value.array().size(); ++i)
-        scan(value.array()[i], number, std::to_string(i), depth + 1);
+        scan(value.array()[i], number, std::to_string(i), below, resource, data);
   }
   std::uint32_t number(const Json& value) const { return number_of_.at(&value); }
   const Json& at(std::uint32_t schema) const { return *places_[schema].value; }
@@ -174,7 +193,8 @@ class SchemaCompiler {
   int count(std::uint32_t schema, std::string_view name, const Json& value) const {
     if (!value.is_integer() || value.integer() < 0) wrong(schema, name, "must be a whole number from 0 on");
     if (value.integer() > GrammarLimits::kRepetition)
-      wrong(schema, name, concat("is larger than ", GrammarLimits::kRepetition, ", the most that is counted"));
+      wrong(schema, name,
+            concat("is larger than ", GrammarLimits::kRepetition, ", the most that is counted"));
     return static_cast<int>(value.integer());
   }
 
@@ -185,7 +205,7 @@ class SchemaCompiler {
         "$ref", "allOf", "anyOf", "oneOf", "type", "enum", "const", "minimum", "maximum", "exclusiveMinimum",
         "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern", "format", "minItems",
         "maxItems", "prefixItems", "items", "properties", "patternProperties", "additionalProperties",
-        "required", "minProperties", "maxProperties",
+        "required", "minProperties", "maxProperties", "propertyNames",
         // They say nothing about values.
         "$schema", "$id", "$anchor", "$defs", "$comment", "definitions", "title", "description", "default",
         "examples", "example", "deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType",
@@ -196,33 +216,32 @@ class SchemaCompiler {
       const bool no = m.value.is_bool() && !m.value.boolean(), yes = m.value.is_bool() && m.value.boolean();
       if ((m.key == "uniqueItems" || m.key == "nullable") && no) continue;
       if ((m.key == "unevaluatedProperties" || m.key == "unevaluatedItems") && yes) continue;
+      if (m.key == "if" && !keyword(schema, "then") && !keyword(schema, "else")) continue;
+      if ((m.key == "then" || m.key == "else") && !keyword(schema, "if")) continue;
       wrong(schema, m.key, "is not supported");
     }
-    if (const Json* id = keyword(schema, "$id"); id && !id->is_string()) wrong(schema, "$id", "must be a string");
+    if (const Json* id = keyword(schema, "$id"); id && !id->is_string())
+      wrong(schema, "$id", "must be a string");
   }
 
   std::uint32_t target(std::uint32_t schema) const {
     const Json& ref = *keyword(schema, "$ref");
     if (!ref.is_string()) wrong(schema, "$ref", "must be a string");
-    std::string text = ref.string();
-    // The document may call itself by its $id.
-    if (const Json* id = at(0).find("$id"); id && id->is_string() && !id->string().empty()) {
-      const std::string own = std::string(id->string().substr(0, id->string().find('#')));
-      if (text == own) text = "#";
-      else if (text.starts_with(own + "#")) text = text.substr(own.size());
-    }
-    if (!text.starts_with('#'))
+    const std::string uri = resolve_uri(ref.string(), places_[places_[schema].resource].base);
+    const std::size_t mark = std::min(uri.find('#'), uri.size());
+    const auto resource = resources_.find(uri.substr(0, mark));
+    if (resource == resources_.end())
       wrong(schema, "$ref", "leads out of the schema: only references within it (#/$defs/…) are followed");
-    for (std::uint32_t up = schema; up != kNobody && up != 0; up = places_[up].parent)
-      if (at(up).is_object() && at(up).find("$id"))
-        wrong(schema, "$ref", "stands in a part with an $id of its own, which is not supported");
+    const std::string text = mark < uri.size() ? uri.substr(mark) : "#";
     std::string part;
     std::vector<std::string> parts;
     for (std::size_t i = 1; i < text.size(); ++i) {
       char c = text[i];
       if (c == '%' && i + 2 < text.size()) {
         const auto digit = [](char d) {
-          return d >= '0' && d <= '9' ? d - '0' : (d | 32) >= 'a' && (d | 32) <= 'f' ? (d | 32) - 'a' + 10 : -1;
+          return d >= '0' && d <= '9'                 ? d - '0'
+                 : (d | 32) >= 'a' && (d | 32) <= 'f' ? (d | 32) - 'a' + 10
+                                                      : -1;
         };
         if (digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0) {
           c = static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
@@ -240,13 +259,13 @@ class SchemaCompiler {
       parts.push_back(part);
     } else if (text.size() > 1) {
       for (std::uint32_t i = 0; i < places_.size(); ++i) {
-        if (!at(i).is_object()) continue;
+        if (!at(i).is_object() || places_[i].resource != resource->second) continue;
         for (const char* name : {"$anchor", "$dynamicAnchor"})
           if (const Json* a = at(i).find(name); a && a->is_string() && a->string() == part) return i;
       }
       wrong(schema, "$ref", concat("names the anchor '", part, "', which is not there"));
     }
-    const Json* to = &at(0);
+    const Json* to = &at(resource->second);
     for (const std::string& p : parts) {
       const Json* next = nullptr;
       if (to->is_object()) next = to->find(p);
@@ -256,9 +275,6 @@ class SchemaCompiler {
       if (!next) wrong(schema, "$ref", concat("leads to ", text, ", which is not there"));
       to = next;
     }
-    for (std::uint32_t up = number(*to); up != kNobody && up != 0; up = places_[up].parent)
-      if (at(up).is_object() && at(up).find("$id") && up != number(*to))
-        wrong(schema, "$ref", "leads into a part with an $id of its own, which is not supported");
     return number(*to);
   }
 
@@ -310,11 +326,13 @@ class SchemaCompiler {
       if (choice.one) branch.branches.push_back({choice.schema, i});
       alternatives(std::move(branch), out);
       if (out.size() > kAlternatives)
-        wrong(choice.schema, name, concat("makes more than ", kAlternatives, " alternatives, with the others here"));
+        wrong(choice.schema, name,
+              concat("makes more than ", kAlternatives, " alternatives, with the others here"));
     }
   }
 
   const std::vector<Shape>& shapes_of(const SchemaSet& set) {
+    if (!set.empty() && set[0] == kNever) return no_shapes_;
     if (const auto made = shapes_.find(set); made != shapes_.end()) return made->second;
     if (!open_.insert(set).second) wrong(set[0], "", "asks for itself while its own constants are looked at");
     Gathered all;
@@ -337,7 +355,8 @@ class SchemaCompiler {
       bool inside = false;
       for (const Json::Member& m : at(schema).object()) {
         named(schema, m.key, [&] { apply(s, schema, m.key, m.value); });
-        for (const char* name : {"prefixItems", "items", "properties", "patternProperties", "additionalProperties"})
+        for (const char* name : {"prefixItems", "items", "properties", "patternProperties",
+                                 "additionalProperties", "propertyNames"})
           inside |= m.key == name;
       }
       if (inside) s.schemas.push_back(schema);
@@ -367,7 +386,8 @@ class SchemaCompiler {
       only(s, list);
     } else if (key == "const") {
       only(s, {&value});
-    } else if (key == "minimum" || key == "maximum" || key == "exclusiveMinimum" || key == "exclusiveMaximum") {
+    } else if (key == "minimum" || key == "maximum" || key == "exclusiveMinimum" ||
+               key == "exclusiveMaximum") {
       if (!value.is_number()) wrong(schema, key, "must be a number");
       const bool low = key == "minimum" || key == "exclusiveMinimum", equal = key[0] == 'm';
       s.numbers.push_back(std::make_shared<CharDfa>(decimal_compare(decimal_of(value), !low, equal, low)));
@@ -411,12 +431,14 @@ class SchemaCompiler {
   }
 
   void types(Shape& s, std::uint32_t schema, const Json& value) {
-    static constexpr std::string_view kNames[] = {"null",  "boolean", "number", "integer",
+    static constexpr std::string_view kNames[] = {"null",   "boolean", "number", "integer",
                                                   "string", "array",   "object"};
     std::set<std::string_view> said;
     const auto say = [&](const Json& name) {
-      if (!name.is_string() || std::find(std::begin(kNames), std::end(kNames), name.string()) == std::end(kNames))
-        wrong(schema, "type", "must be null, boolean, number, integer, string, array or object, or a list of them");
+      if (!name.is_string() ||
+          std::find(std::begin(kNames), std::end(kNames), name.string()) == std::end(kNames))
+        wrong(schema, "type",
+              "must be null, boolean, number, integer, string, array or object, or a list of them");
       said.insert(name.string());
     };
     if (value.is_array()) {
@@ -514,6 +536,9 @@ class SchemaCompiler {
       }
       const Json* more = keyword(schema, "additionalProperties");
       if (more && !named_here) add(set, *more);
+      if (const Json* keys = keyword(schema, "propertyNames"))
+        if (SchemaSet one; add(one, *keys), !one.empty() && !matches(Json(name), one))
+          set.insert(set.begin(), kNever);
     }
     return set;
   }
@@ -537,7 +562,8 @@ class SchemaCompiler {
   // ------------------------------------------------------------------------------------------- values
   bool matches(const Json& v, const Shape& s) {
     budget_.pay();
-    if (s.values && std::none_of(s.values->begin(), s.values->end(), [&](const Json* x) { return same(v, *x); }))
+    if (s.values &&
+        std::none_of(s.values->begin(), s.values->end(), [&](const Json* x) { return same(v, *x); }))
       return false;
     const auto all = [](const std::vector<Dfa>& list, const std::string& text) {
       return std::all_of(list.begin(), list.end(), [&](const Dfa& d) { return d->accepts(text); });
@@ -547,7 +573,8 @@ class SchemaCompiler {
     if (v.is_number()) return s.number && (!s.integer || v.is_integer()) && all(s.numbers, decimal_of(v));
     if (v.is_string()) {
       const auto n = static_cast<Dim>(unicode::codes(v.string()).size());
-      return s.string && n >= s.min_length && (s.max_length < 0 || n <= s.max_length) && all(s.strings, v.string());
+      return s.string && n >= s.min_length && (s.max_length < 0 || n <= s.max_length) &&
+             all(s.strings, v.string());
     }
     if (v.is_array()) {
       const auto n = static_cast<Dim>(v.array().size());
@@ -581,7 +608,13 @@ class SchemaCompiler {
     return dfa;
   }
 
-  bool nothing(const SchemaSet& set) { return shapes_of(set).empty(); }
+  CharDfa key_dfa(const Shape& s) {
+    if (!s.values) return s.string ? string_dfa(s) : CharDfa();
+    std::vector<std::string_view> texts;
+    for (const Json* v : *s.values)
+      if (v->is_string()) texts.push_back(v->string());
+    return one_of(texts, budget_);
+  }
   bool disjoint(const SchemaSet& a, const SchemaSet& b, int depth) {
     if (depth > 6 || excluding_ > 6 || open_.contains(a) || open_.contains(b)) return false;
     const std::vector<Shape> x = shapes_of(a), y = shapes_of(b);
@@ -659,13 +692,19 @@ class SchemaCompiler {
       out.no &= !b.no;
       if (a.number && b.number) minus(number_dfa(a), number_dfa(b), out.numbers, out.number);
       if (a.string && b.string) minus(string_dfa(a), string_dfa(b), out.strings, out.string);
-      if ((a.array && b.array && !disjoint_arrays(a, b, 0)) || (a.object && b.object && !disjoint_objects(a, b, 0)))
-        wrong(schema, "oneOf",
-              "has branches that one value may match at once (they need different types, constants or required "
-              "members); anyOf allows that");
+      if (b.array && b.schemas.empty() && b.min_items == 0 && b.max_items < 0) out.array = false;
+      if (b.object && b.schemas.empty() && b.required.empty() && b.min_members == 0 && b.max_members < 0)
+        out.object = false;
+      if ((out.array && a.array && b.array && !disjoint_arrays(a, b, 0)) ||
+          (out.object && a.object && b.object && !disjoint_objects(a, b, 0)))
+        wrong(
+            schema, "oneOf",
+            "has branches that one value may match at once (they need different types, constants or required "
+            "members); anyOf allows that");
     });
   }
-  void subtract_values(Shape& out, const Shape& a, const std::vector<const Json*>& values, std::uint32_t schema) {
+  void subtract_values(Shape& out, const Shape& a, const std::vector<const Json*>& values,
+                       std::uint32_t schema) {
     std::vector<std::string_view> texts;
     for (const Json* v : values) {
       if (!matches(*v, a)) continue;
@@ -673,7 +712,8 @@ class SchemaCompiler {
       else if (v->is_bool()) (v->boolean() ? out.yes : out.no) = false;
       else if (v->is_string()) texts.push_back(v->string());
       else if (v->is_number())
-        out.numbers.push_back(std::make_shared<const CharDfa>(decimal_compare(decimal_of(*v), true, false, true)));
+        out.numbers.push_back(
+            std::make_shared<const CharDfa>(decimal_compare(decimal_of(*v), true, false, true)));
       else wrong(schema, "oneOf", "has a branch that allows a value of another branch");
     }
     if (!texts.empty())
@@ -684,6 +724,7 @@ class SchemaCompiler {
   // ------------------------------------------------------------------------------------------- grammar
   Node node_of(const SchemaSet& set) {
     if (set.empty()) return b_.json_value();
+    if (set[0] == kNever) return b_.nothing();
     if (const auto made = made_.find(set); made != made_.end()) return made->second;
     const Node rule = b_.state().reference(b_.state().new_rule(concat(where_, path(set[0]))));
     made_.emplace(set, rule);
@@ -774,7 +815,9 @@ class SchemaCompiler {
     if ((listed.size() + 1) * width > GrammarLimits::kDfaStates)
       wrong(set[0], "minProperties", "and maxProperties cannot be counted beside so many properties");
     GraphMaker graph;
-    const auto place = [&](std::size_t i, int c) { return 2 + static_cast<std::uint32_t>(i) * width + static_cast<std::uint32_t>(c); };
+    const auto place = [&](std::size_t i, int c) {
+      return 2 + static_cast<std::uint32_t>(i) * width + static_cast<std::uint32_t>(c);
+    };
     graph.vertices = 2 + static_cast<std::uint32_t>(listed.size() + 1) * width;
     graph.edge(0, b_.literal("{"), place(0, 0));
     const Node separator = comma(), empty = b_.empty();
@@ -783,7 +826,8 @@ class SchemaCompiler {
     };
     for (std::size_t i = 0; i < listed.size(); ++i) {
       budget_.pay(width);
-      const Node key = b_.sequence({b_.literal(spelled(listed[i]) + ":"), space_, node_of(member(s, listed[i]))});
+      const Node key =
+          b_.sequence({b_.literal(spelled(listed[i]) + ":"), space_, node_of(member(s, listed[i]))});
       const std::uint32_t begin = graph.vertices++;  // of the key, where nothing is counted
       if (counted == 1 && s.max_members < 0) graph.edge(begin, key, place(i + 1, 1));
       for (int c = 0; c <= counted; ++c) {
@@ -798,7 +842,8 @@ class SchemaCompiler {
     const Node another = b_.sequence({separator, others});
     const std::size_t end = listed.size();
     for (int c = 0; c <= counted; ++c) {
-      if (const int then = next(c); then >= 0) graph.edge(place(end, c), c > 0 ? another : others, place(end, then));
+      if (const int then = next(c); then >= 0)
+        graph.edge(place(end, c), c > 0 ? another : others, place(end, then));
       if (c >= needed) graph.edge(place(end, c), b_.literal("}"), 1);
     }
     return graph.node(b_);
@@ -812,9 +857,13 @@ class SchemaCompiler {
         for (const Json::Member& m : patterns->object()) keys.push_back({m.key, schema});
     std::vector<Node> out;
     const auto put = [&](Node key, const SchemaSet& schemas) {
-      if (!nothing_at_once(schemas)) out.push_back(b_.sequence({key, b_.literal(":"), space_, node_of(schemas)}));
+      if (!nothing_at_once(schemas))
+        out.push_back(b_.sequence({key, b_.literal(":"), space_, node_of(schemas)}));
     };
-    if (keys.empty() && listed.empty()) {
+    SchemaSet named_by;
+    for (const std::uint32_t schema : s.schemas)
+      if (const Json* k = keyword(schema, "propertyNames")) add(named_by, *k);
+    if (keys.empty() && listed.empty() && named_by.empty()) {
       put(b_.json_string(), others_set(s, {}));
       return out;
     }
@@ -825,7 +874,18 @@ class SchemaCompiler {
       std::vector<std::string> matched;
     };
     std::vector<Class> classes;
-    classes.push_back({listed.empty() ? any_text() : without(any_text(), one_of(texts, budget_), budget_), {}});
+    classes.push_back(
+        {listed.empty() ? any_text() : without(any_text(), one_of(texts, budget_), budget_), {}});
+    if (!named_by.empty()) {
+      // The strings that the names' schema allows, alternative by alternative.
+      const CharDfa all = std::move(classes[0].dfa);
+      classes.clear();
+      for (const Shape& names_shape : std::vector<Shape>(shapes_of(named_by))) {
+        CharDfa dfa = both(all, key_dfa(names_shape), budget_);
+        for (const Class& c : classes) dfa = without(dfa, c.dfa, budget_);
+        if (!dfa.nothing()) classes.push_back({std::move(dfa), {}});
+      }
+    }
     for (const auto& [text, schema] : keys) {
       if (std::any_of(classes.begin(), classes.end(), [&, t = std::string_view(text)](const Class& c) {
             return std::find(c.matched.begin(), c.matched.end(), t) != c.matched.end();
@@ -843,7 +903,8 @@ class SchemaCompiler {
       if (classes.size() > 64) wrong(schema, "patternProperties", "overlap in more than 64 ways");
     }
     for (const Class& c : classes)
-      put(b_.sequence({b_.literal("\""), b_.automaton(c.dfa, true), b_.literal("\"")}), others_set(s, c.matched));
+      put(b_.sequence({b_.literal("\""), b_.automaton(c.dfa, true), b_.literal("\"")}),
+          others_set(s, c.matched));
     return out;
   }
   SchemaSet others_set(const Shape& s, const std::vector<std::string>& matched) const {
@@ -869,9 +930,11 @@ class SchemaCompiler {
   std::string where_;
   std::vector<Place> places_;
   std::unordered_map<const Json*, std::uint32_t> number_of_;
+  std::map<std::string, std::uint32_t> resources_;  // by $id
   std::size_t nodes_ = 0;
   std::set<std::uint32_t> checked_;
   std::map<SchemaSet, std::vector<Shape>> shapes_;
+  const std::vector<Shape> no_shapes_;
   std::set<SchemaSet> open_;  // whose shapes are being made
   int excluding_ = 0;
   std::map<SchemaSet, Node> made_;
@@ -896,7 +959,7 @@ std::shared_ptr<const Grammar> grammar_from_schema(const Json& schema, std::stri
   }
 }
 
-std::shared_ptr<const Grammar> grammar_from_schema(std::string_view schema, std::string_view where) {
+std::shared_ptr<const Grammar> grammar_from_schema_text(std::string_view schema, std::string_view where) {
   if (schema.size() > GrammarLimits::kSourceBytes)
     throw GrammarError(concat(where, ": a schema of ", schema.size(), " bytes; at most 65,536 are possible"));
   return grammar_from_schema(parse_json(schema, where), where);

@@ -58,8 +58,8 @@ std::vector<std::string> texts_of(const Tokenizer& tokenizer) {
 }  // namespace
 
 // --------------------------------------------------------------------------------------------------- masks
-MaskTable::MaskTable(std::size_t states, std::size_t limit) :
-    states_(states), limit_(limit), masks_(std::make_unique<std::atomic<const StateMask*>[]>(states)) {}
+MaskTable::MaskTable(std::size_t states, std::size_t limit)
+    : states_(states), limit_(limit), masks_(std::make_unique<std::atomic<const StateMask*>[]>(states)) {}
 
 MaskTable::~MaskTable() {
   for (std::size_t i = 0; i < states_; ++i) delete masks_[i].load();
@@ -94,7 +94,8 @@ TokenTrie::TokenTrie(std::vector<std::string> texts) : texts_(std::move(texts)) 
 }
 
 void TokenTrie::build() {
-  if (texts_.size() >= kNoToken) fail("a vocabulary of ", texts_.size(), " tokens is too large for a grammar");
+  if (texts_.size() >= kNoToken)
+    fail("a vocabulary of ", texts_.size(), " tokens is too large for a grammar");
   std::vector<std::uint32_t> order;
   for (std::uint32_t id = 0; id < texts_.size(); ++id)
     if (!texts_[id].empty()) order.push_back(id);

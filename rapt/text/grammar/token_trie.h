@@ -17,12 +17,11 @@ class Tokenizer;
 
 // What may come next in one state of a grammar, whatever rules are open around it.
 struct StateMask {
-  std::vector<std::uint64_t> bits;     // tokens that need nothing of what is around; empty where `ids` is used
-  std::vector<std::int32_t> ids;       // the same, where they are few
-  std::vector<std::uint32_t> pending;  // nodes where the rule may have ended: what follows depends on the rest
-  std::size_t memory() const {
-    return sizeof(*this) + bits.size() * 8 + ids.size() * 4 + pending.size() * 4;
-  }
+  std::vector<std::uint64_t> bits;  // tokens that need nothing of what is around; empty where `ids` is used
+  std::vector<std::int32_t> ids;  // the same, where they are few
+  std::vector<std::uint32_t>
+      pending;  // nodes where the rule may have ended: what follows depends on the rest
+  std::size_t memory() const { return sizeof(*this) + bits.size() * 8 + ids.size() * 4 + pending.size() * 4; }
 };
 
 // A mask for every state, made by whoever first wants it. Readers never wait: a mask is made beside and put
