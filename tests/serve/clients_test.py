@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Clients from PyPI, as they are, against a server with a test-made model: openai, anthropic and ollama here;
-with --long earlier versions of them, litellm, langchain, llm and lm-eval, too. Every snippet of tests/serve/snippets runs
-(docs/serving.md shows them) and its output is checked by value. Code 77 where PyPI cannot be reached.
+with --long earlier versions of them, litellm, langchain, llm and lm-eval, too. Every snippet of
+tests/serve/snippets runs (docs/serving.md shows them) and its output is checked by value. Code 77 where PyPI
+cannot be reached.
 
   tests/serve/clients_test.py [--rapt build/rapt] [--long] [--environments FOLDER]
 """
@@ -21,10 +22,11 @@ from server import (TOOLS_TEMPLATE, Fault, Server, Skip, arguments, equal, expec
 HERE = pathlib.Path(__file__).resolve().parent
 # What is installed: names of environments and their packages. Raise the numbers after a look at what changed.
 OPENAI = {"openai": ["openai==3.51.0"], "vendors": ["anthropic==2.10.0", "ollama==0.6.3"]}
-MORE = {"vendors-early": ["anthropic==0.86.0", "langchain-ollama", "llm-ollama", "litellm==1.106.2"],
-        "openai-2": ["openai==2.29.0"], "openai-1": ["openai==1.69.0", "httpx<0.28"],
+MORE = {"openai-2": ["openai==2.29.0"], "openai-1": ["openai==1.69.0", "httpx<0.28"],
         "clients": ["litellm==1.106.2", "langchain-openai==1.7.3", "llm==0.32.1", "lm-eval[api]==0.4.13"],
-        "tools": ["instructor==1.17.0", "langchain-openai==1.7.3"]}
+        "tools": ["instructor==1.17.0", "langchain-openai==1.7.3"],
+        "vendors-early": ["anthropic==0.86.0", "ollama==0.6.3", "langchain-ollama==1.1.0", "llm==0.32.1",
+                          "llm-ollama==0.16.2", "litellm==1.106.2"]}
 
 
 class Clients:
@@ -43,7 +45,7 @@ class Clients:
         wanted = " ".join(packages)
         if stamp.exists() and stamp.read_text() == wanted:
             return there
-        limit = 1200 if name == "clients" else 120
+        limit = 120 if name in OPENAI else 1200
         try:
             shutil.rmtree(there, ignore_errors=True)
             subprocess.run([sys.executable, "-m", "venv", there], check=True, capture_output=True,
@@ -169,6 +171,7 @@ def earlier_versions_of_vendors(c):
                             f"http://127.0.0.1:{c.server.port}", "anthropic"]).strip())
     lines = c.snippet(venv, "with_langchain_ollama.py").split("\x1e\n")
     equal(lines[:3], [c.hello] * 3)
+    equal(c.snippet(venv, "with_llm_ollama.sh").strip("\n"), c.hello.strip("\n"))
 
 
 @test

@@ -41,9 +41,20 @@ LINES = [{"role": "system", "content": "a"}, {"role": "user", "content": "b", "i
          {"role": "assistant", "content": "", "thinking": "t", "tool_calls": [
              {"function": {"name": "f", "arguments": {"a": 1}}}]},
          {"role": "tool", "content": "5", "tool_name": "f"}]
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "enum": [1, 2]}, "b": {
-    "type": "array", "items": {"type": "string"}, "maxItems": 2}}, "required": ["a"]}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 1}, "b": {"anyOf": [
+    {"type": "string", "pattern": "^[a-c]{2,3}$"}, {"type": "null"}, {"$ref": "#/$defs/c"}]}},
+          "required": ["a"], "additionalProperties": False, "$defs": {"c": {"enum": ["x", 1, None]}}}
 VALID = [
+    ("/v1/chat/completions", {"messages": CHAT, "max_tokens": 6, "stream": True, "tools": [
+        {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA,
+                                          "strict": True}},
+        {"type": "function", "function": {"name": "g"}}], "tool_choice": {
+            "type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [
+                {"type": "function", "function": {"name": "f"}}]}}, "parallel_tool_calls": False}),
+    ("/v1/chat/completions", {"messages": CHAT[:2], "max_tokens": 6, "response_format": {
+        "type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": SCHEMA}}}),
+    ("/v1/completions", {"prompt": "a", "max_tokens": 3,
+                         "grammar": "root ::= (\"a\" | b)+\nb ::= [^x-z]{1,3} # c\n"}),
     ("/v1/chat/completions", {"model": "m", "messages": CHAT, "max_tokens": 3, "stream": True,
                               "stream_options": {"include_usage": True}, "temperature": 0.5, "top_p": 0.9,
                               "seed": 7, "stop": ["x", "y"], "n": 2, "logprobs": True, "top_logprobs": 2,
@@ -98,7 +109,7 @@ VALID = [
         {"type": "function", "name": "f", "parameters": SCHEMA}], "tool_choice": {
             "type": "function", "name": "f"}, "parallel_tool_calls": False}),
     ("/api/chat", {"model": "m", "messages": LINES, "options": {"num_predict": 2, "seed": 1, "stop": ["x"],
-                   "num_ctx": 64, "repeat_penalty": 1.1}, "format": SCHEMA, "think": False, "keep_alive": "5m",
+                   "num_ctx": 64, "repeat_penalty": 1.1}, "format": SCHEMA, "think": False, "keep_alive": 5,
                    "logprobs": True, "top_logprobs": 1, "truncate": True}),
     ("/api/generate", {"model": "m", "prompt": "a", "system": "b", "options": {"num_predict": 2},
                        "format": "json", "context": [], "images": [], "suffix": ""}),

@@ -67,10 +67,11 @@ TEST(Vendors, OneConversationInThreeForms) {
 }
 
 TEST(Vendors, AMessageThatWasBegunIsGoneOnWith) {
-  const CompletionRequest q = read_messages(vendor_body(
-      R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"max_tokens":3,
+  const CompletionRequest q = read_messages(
+      vendor_body(
+          R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"max_tokens":3,
           "stop_sequences":["x"],"thinking":{"type":"enabled","budget_tokens":9},"top_k":0,"seed":4})"),
-                                            {});
+      {});
   EXPECT_TRUE(q.continue_final);
   EXPECT_FALSE(q.add_generation_prompt);
   EXPECT_EQ(q.generate.stops, std::vector<std::string>{"x"});
@@ -84,11 +85,11 @@ TEST(Vendors, ToolsOfEachAreTheSame) {
         "input_schema":{"type":"object"}}],"tool_choice":{"type":"tool","name":"f",
         "disable_parallel_tool_use":true}})"),
       {});
-  const CompletionRequest b = read_responses(
-      vendor_body(R"({"input":"a","tools":[{"type":"function","name":"f","description":"d",
+  const CompletionRequest b =
+      read_responses(vendor_body(R"({"input":"a","tools":[{"type":"function","name":"f","description":"d",
         "parameters":{"type":"object"},"strict":null}],"tool_choice":{"type":"function","name":"f"},
         "parallel_tool_calls":false})"),
-      {});
+                     {});
   for (const CompletionRequest* q : {&a, &b}) {
     EXPECT_EQ(q->tools.for_template(), b.tools.for_template());
     EXPECT_EQ(q->tools.allowed, std::vector<std::string>{"f"});
@@ -107,9 +108,11 @@ TEST(Vendors, RefusalsNameWhatWasSent) {
   EXPECT_EQ(messages(R"("tool_choice":{"type":"any"})"), "tool_choice");
   EXPECT_EQ(messages(R"("max_tokens":-1)"), "max_tokens");
   EXPECT_EQ(messages(R"("max_tokens":null,"nosuch":1)"), "taken");
-  EXPECT_EQ(refusal_of(read_responses, R"({"input":"a","previous_response_id":"x"})"), "previous_response_id");
+  EXPECT_EQ(refusal_of(read_responses, R"({"input":"a","previous_response_id":"x"})"),
+            "previous_response_id");
   EXPECT_EQ(refusal_of(read_responses, R"({"input":"a","previous_response_id":null})"), "taken");
-  EXPECT_EQ(refusal_of(read_responses, R"({"input":"a","text":{"format":{"type":"x"}}})"), "text.format.type");
+  EXPECT_EQ(refusal_of(read_responses, R"({"input":"a","text":{"format":{"type":"x"}}})"),
+            "text.format.type");
   EXPECT_EQ(refusal_of(read_ollama_chat, R"({"model":"m","messages":[{"role":"user","content":"a"}],
     "options":{"top_p":2}})"),
             "options.top_p");
@@ -133,8 +136,9 @@ TEST(Vendors, StampsAreBlanked) {
 
 TEST(Vendors, ErrorsHaveTheirShapes) {
   const ApiError error(429, "queue_full", "no \"room\"", "", 2);
-  EXPECT_EQ(error_body(error, vendor_of("/v1/messages"), "r1"),
-            R"({"type":"error","error":{"type":"rate_limit_error","message":"no \"room\""},"request_id":"r1"})");
+  EXPECT_EQ(
+      error_body(error, vendor_of("/v1/messages"), "r1"),
+      R"({"type":"error","error":{"type":"rate_limit_error","message":"no \"room\""},"request_id":"r1"})");
   EXPECT_EQ(error_body(error, vendor_of("/api/x"), "r1"), R"({"error":"no \"room\""})");
   EXPECT_EQ(error_body(error, vendor_of("/v1/responses"), "r1"), error_body(error));
   EXPECT_EQ(vendor_of("/messages/count_tokens"), Vendor::anthropic);
@@ -147,15 +151,16 @@ TEST(Vendors, SmallThings) {
   EXPECT_EQ(rfc3339(1795101184), "2026-11-19T15:13:04Z");
   EXPECT_EQ(ollama_parameter_size(134'515'008), "134.52M");
   EXPECT_EQ(ollama_parameter_size(1'543'714'304), "1.5B");
-  EXPECT_EQ(ollama_load_reply(Form::ollama_chat, vendor_body(R"({"messages":[{"role":"user"}]})"), "m", 0), "");
+  EXPECT_EQ(ollama_load_reply(Form::ollama_chat, vendor_body(R"({"messages":[{"role":"user"}]})"), "m", 0),
+            "");
   EXPECT_NE(ollama_load_reply(Form::ollama_generate, vendor_body(R"({"prompt":""})"), "m", 0), "");
   EXPECT_EQ(ollama_load_reply(Form::ollama_generate, vendor_body(R"({"prompt":5})"), "m", 0), "");
 }
 
 // A reply whose texts are cut anywhere: streams hold the same as the whole, and each line of them is JSON.
 TEST(Vendors, StreamsOfEveryFormSayTheSameText) {
-  CompletionRequest request = read_messages(
-      vendor_body(R"({"messages":[{"role":"user","content":"a"}],"stream":true})"), {});
+  CompletionRequest request =
+      read_messages(vendor_body(R"({"messages":[{"role":"user","content":"a"}],"stream":true})"), {});
   const ReplyHead head{.id = "resp_1", .created = 1, .model = "m", .fingerprint = "f"};
   for (const Form form : {Form::responses, Form::messages, Form::ollama_chat, Form::ollama_generate}) {
     const std::unique_ptr<AnswerWriter> writer = dialect(form).writer(request, head, nullptr);
@@ -182,7 +187,8 @@ TEST(Vendors, StreamsOfEveryFormSayTheSameText) {
       ++events;
       const Json* delta = json.find("delta");
       if (form == Form::responses && delta) said += std::string(delta->string());
-      if (form == Form::messages && delta && delta->find("text")) said += std::string(delta->find("text")->string());
+      if (form == Form::messages && delta && delta->find("text"))
+        said += std::string(delta->find("text")->string());
       if (form == Form::ollama_chat) said += std::string(json.find("message")->find("content")->string());
       if (form == Form::ollama_generate) said += std::string(json.find("response")->string());
     }

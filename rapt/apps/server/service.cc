@@ -118,9 +118,13 @@ const Path* find_path(std::string_view path, std::string_view method, bool& know
   return found;
 }
 
+// A page of another site can send text without asking first, JSON it cannot. Ollama's clients send no type at
+// all; a page's request would have an origin.
 bool is_json(const http::Request& request) {
   const std::string* type = request.find("content-type");
-  if (!type) return false;
+  if (!type)
+    return vendor_of(request.path) == Vendor::ollama && !request.find("origin") &&
+           !request.find("sec-fetch-site");
   std::string lower;
   for (const char c : type->substr(0, type->find(';')))
     if (c != ' ') lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
