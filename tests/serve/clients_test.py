@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Clients from PyPI, as they are, against a server with a test-made model: openai, anthropic and ollama here;
-with --long earlier versions of them, litellm, langchain, llm and lm-eval, too. Every snippet of tests/serve/snippets runs
-(docs/serving.md shows them) and its output is checked by value. Code 77 where PyPI cannot be reached.
+with --long earlier versions of them, litellm, langchain, llm and lm-eval, too. Every snippet of
+tests/serve/snippets runs (docs/serving.md shows them) and its output is checked by value. Code 77 where PyPI
+cannot be reached.
 
   tests/serve/clients_test.py [--rapt build/rapt] [--long] [--environments FOLDER]
 """

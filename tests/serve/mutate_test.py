@@ -104,7 +104,7 @@ VALID = [
         {"type": "function", "name": "f", "parameters": SCHEMA}], "tool_choice": {
             "type": "function", "name": "f"}, "parallel_tool_calls": False}),
     ("/api/chat", {"model": "m", "messages": LINES, "options": {"num_predict": 2, "seed": 1, "stop": ["x"],
-                   "num_ctx": 64, "repeat_penalty": 1.1}, "format": SCHEMA, "think": False, "keep_alive": "5m",
+                   "num_ctx": 64, "repeat_penalty": 1.1}, "format": SCHEMA, "think": False, "keep_alive": 5,
                    "logprobs": True, "top_logprobs": 1, "truncate": True}),
     ("/api/generate", {"model": "m", "prompt": "a", "system": "b", "options": {"num_predict": 2},
                        "format": "json", "context": [], "images": [], "suffix": ""}),

@@ -162,7 +162,8 @@ def check_responses(client):
         for _ in events:
             pass
         final = events.get_final_response()
-    equal((final.status, list(json.loads(final.output_text))), ("completed", ["n"]), "a schema, by the helper")
+    equal((final.status, list(json.loads(final.output_text))), ("completed", ["n"]),
+          "a schema, by the helper")
     with client.responses.stream(**asked, tools=[tool], tool_choice="required") as events:
         for _ in events:
             pass

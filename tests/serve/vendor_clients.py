@@ -49,7 +49,8 @@ def check_anthropic():
     with anthropic.Anthropic(base_url=ORIGIN, api_key="none", max_retries=0) as client:
         reply = client.messages.create(**asked, **seed)
         equal(reply.content[0].text, text, "messages")
-        equal((reply.stop_reason, reply.usage.output_tokens), ("max_tokens", usage["completion_tokens"]), "end")
+        equal((reply.stop_reason, reply.usage.output_tokens),
+              ("max_tokens", usage["completion_tokens"]), "the end")
         equal(reply.usage.input_tokens + reply.usage.cache_read_input_tokens, usage["prompt_tokens"], "usage")
         equal(reply.model_extra["rapt"]["hash"], wanted["rapt"]["hash"], "rapt.hash")
         with client.messages.stream(**asked, **seed) as stream:
@@ -108,7 +109,8 @@ def check_ollama():
     pieces = list(client.chat(model="chat", messages=USER, options=options, stream=True))
     equal("".join(p.message.content for p in pieces), text, "chat as a stream")
     equal([p.done for p in pieces], [False] * (len(pieces) - 1) + [True], "done")
-    equal(client.generate(model="chat", prompt=USER[0]["content"], options=options).response, text, "generate")
+    equal(client.generate(model="chat", prompt=USER[0]["content"], options=options).response, text,
+          "generate")
     equal("".join(p.response for p in client.generate(model="chat", prompt=USER[0]["content"],
                                                       options=options, stream=True)), text, "its stream")
     equal(client.generate(model="chat").done_reason, "load", "a model that is loaded")
