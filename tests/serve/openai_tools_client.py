@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The openai package's tools and structured outputs against a server, run by clients_test.py in an
-environment that has it: openai_tools_client.py BASE_URL. The answers are a toy's: what they say means nothing, their
-form is what is looked at."""
+environment that has it: openai_tools_client.py BASE_URL. The answers are a toy's: what they say means
+nothing, their form is what is looked at."""
 import json
 import sys
 from typing import Literal, Optional

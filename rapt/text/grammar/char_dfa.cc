@@ -231,7 +231,7 @@ CharDfa CharNfa::determinize(std::uint32_t start, std::uint32_t accept, GrammarB
       std::erase_if(active, [&](std::uint32_t e) { return edges[e].last < cuts[c]; });
       while (next < edges.size() && edges[next].first == cuts[c])
         active.push_back(static_cast<std::uint32_t>(next++));
-      budget.pay(active.size() + 1);
+      budget.pay(active.size() + 4);
       if (active.empty()) continue;
       std::vector<std::uint32_t> to;
       for (const std::uint32_t e : active) to.push_back(edges[e].to);

@@ -603,9 +603,10 @@ class SchemaCompiler {
     return dfa;
   }
   CharDfa string_dfa(const Shape& s) {
-    CharDfa dfa = any_text(s.min_length, s.max_length);
-    for (const Dfa& d : s.strings) dfa = both(dfa, *d, budget_);
-    return dfa;
+    if (s.strings.empty()) return any_text(s.min_length, s.max_length);
+    CharDfa dfa = *s.strings[0];
+    for (std::size_t i = 1; i < s.strings.size(); ++i) dfa = both(dfa, *s.strings[i], budget_);
+    return s.min_length == 0 && s.max_length < 0 ? dfa : both(dfa, any_text(s.min_length, s.max_length), budget_);
   }
 
   CharDfa key_dfa(const Shape& s) {
@@ -745,15 +746,21 @@ class SchemaCompiler {
         out.push_back(b_.state().reference(s.integer ? SharedRules::kInteger : SharedRules::kNumber));
       else out.push_back(named(set[0], "", [&] { return b_.automaton(number_dfa(s), false); }));
     }
-    if (s.string) {
-      if (s.strings.empty()) out.push_back(b_.json_string(s.min_length, s.max_length));
-      else
-        out.push_back(named(set[0], "", [&] {
-          return b_.sequence({b_.literal("\""), b_.automaton(string_dfa(s), true), b_.literal("\"")});
-        }));
-    }
+    if (s.string) out.push_back(string(s, set));
     if (s.array) out.push_back(array(s));
     if (s.object) out.push_back(object(s, set));
+  }
+
+  // One rule for all that ask for the same patterns and lengths.
+  Node string(const Shape& s, const SchemaSet& set) {
+    if (s.strings.empty()) return b_.json_string(s.min_length, s.max_length);
+    const auto [at, fresh] = strings_.try_emplace({s.strings, s.min_length, s.max_length});
+    if (!fresh) return at->second;
+    const Node rule = at->second = b_.state().reference(b_.state().new_rule(concat(where_, path(set[0]))));
+    b_.define(rule, named(set[0], "", [&] {
+                return b_.sequence({b_.literal("\""), b_.automaton(string_dfa(s), true), b_.literal("\"")});
+              }));
+    return rule;
   }
 
   Node comma() { return b_.sequence({b_.literal(","), space_}); }
@@ -940,6 +947,7 @@ class SchemaCompiler {
   std::map<SchemaSet, Node> made_;
   std::vector<std::pair<SchemaSet, Node>> wanted_;
   std::map<std::pair<std::string, bool>, Dfa> patterns_;
+  std::map<std::tuple<std::vector<Dfa>, int, int>, Node> strings_;
   Node space_{};
 };
 
