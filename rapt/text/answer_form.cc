@@ -191,7 +191,7 @@ class Learner {
     if (!answers.think_end.empty() && !answers.channels)
       if (const std::size_t thought = opening.rfind(answers.think_end); thought != opening.npos)
         opening.remove_prefix(thought + answers.think_end.size());
-    opening.remove_prefix(std::min(opening.find_first_not_of(kWhite), opening.size()));
+    if (!answers.channels) opening.remove_prefix(std::min(opening.find_first_not_of(kWhite), opening.size()));
     if (opening.empty()) return {};
     form.begin = with_holes(opening);
     form.middle = with_holes(text.substr(name + kName.size(), begin - name - kName.size()));
@@ -245,8 +245,10 @@ AnswerForm learn_answer_form(const ChatTemplate& chat, const ChatOptions& option
   return Learner(chat, options, stops).learn();
 }
 
-bool prompt_thinks(const AnswerForm& form, std::string_view prompt) {
-  return !form.channels && !form.think_begin.empty() && trim(prompt).ends_with(form.think_begin);
+PromptThought prompt_thought(const AnswerForm& form, std::string_view prompt) {
+  if (form.channels || form.think_begin.empty()) return PromptThought::none;
+  if (trim(prompt).ends_with(form.think_begin)) return PromptThought::begun;
+  return trim(prompt).ends_with(form.think_end) ? PromptThought::ended : PromptThought::none;
 }
 
 CallForm plain_call_form() {

@@ -132,6 +132,14 @@ TEST(AnswerForm, IsLearnedFromTheTemplate) {
   }
 }
 
+TEST(AnswerForm, APromptMayHaveThoughtAlready) {
+  const AnswerForm form{.think_begin = "<think>", .think_end = "</think>"};
+  EXPECT_EQ(prompt_thought(form, "<A>"), PromptThought::none);
+  EXPECT_EQ(prompt_thought(form, "<A><think>\n"), PromptThought::begun);
+  EXPECT_EQ(prompt_thought(form, "<A><think>\n\n</think>\n\n"), PromptThought::ended);
+  EXPECT_EQ(prompt_thought({}, "<A><think>\n"), PromptThought::none);
+}
+
 TEST(AnswerForm, OfChannels) {
   const std::string source =
       "{% for m in messages %}<|start|>{{ m.role }}{% if m.tool_calls %}"
@@ -144,7 +152,7 @@ TEST(AnswerForm, OfChannels) {
   const AnswerForm form = learn_answer_form(ChatTemplate(source), {}, stops);
   EXPECT_TRUE(form.channels);
   EXPECT_EQ(form.text_begin, "<|channel|>final<|message|>");
-  EXPECT_EQ(form.calls.begin, "to=functions.");
+  EXPECT_EQ(form.calls.begin, " to=functions.");
   EXPECT_EQ(form.calls.middle, "<|channel|>commentary json<|message|>");
   EXPECT_EQ(form.calls.end, "");
 }

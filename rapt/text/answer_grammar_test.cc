@@ -126,7 +126,10 @@ TEST(AnswerGrammar, ThoughtsAreFreeAndTheRestIsNot) {
   const Allowed may{form, rules};
   EXPECT_TRUE(may("true") && may("<think>a { b</think>\n\nfalse") && may("<think></think>true"));
   EXPECT_FALSE(may("<think>a</think>") || may("<think>a") || may("x") || may("<think>a</think>x"));
-  rules.thinks = true;
+  rules.thought = PromptThought::ended;
+  EXPECT_TRUE((Allowed{form, rules})("true"));
+  EXPECT_FALSE((Allowed{form, rules})("<think>a</think>true"));
+  rules.thought = PromptThought::begun;
   const Allowed must{form, rules};
   EXPECT_TRUE(must("a <tool_call> { b</think>\n\ntrue"));
   EXPECT_FALSE(must("true") || must("a</think>x"));

@@ -443,6 +443,27 @@ def hostile_schemas_and_grammars_end_in_an_error(s):
 
 
 @test
+def thoughts_come_first_and_apart(s):
+    """A template whose prompt begins a thought, and one whose prompt ends it."""
+    form = {"json_schema": ADD, "seed": 4}
+    template = pathlib.Path(s.folder.name) / "thoughts"
+    ending = "{{ '<think>\\n' }}{% if quick %}{{ '\\n</think>\\n' }}{% endif %}"
+    template.write_text(f"{TOOLS_TEMPLATE}{{% if add_generation_prompt %}}{ending}{{% endif %}}")
+    with Server(s.args, "--cache-type", "f32", "--chat-template", template) as server:
+        for more in ({}, form):
+            c = s.chat(server, **{"seed": 4, **more}, max_tokens=12)["choices"][0]
+            equal((c["message"]["content"], c["finish_reason"]), ("", "length"), "it only thought")
+            streamed = "".join(x["delta"].get("reasoning_content", "")
+                               for chunk in s.stream(server, **{"seed": 4, **more}, max_tokens=12)
+                               for x in chunk["choices"])
+            equal(streamed, c["message"]["reasoning_content"], "thoughts of a stream")
+            expect(streamed, "nothing was thought")
+        quick = {"chat_template_kwargs": {"quick": True}}
+        c = s.chat(server, **form, **quick, max_tokens=50)["choices"][0]
+        expect("reasoning_content" not in c["message"] and allowed(ADD, json.loads(c["message"]["content"])), c)
+
+
+@test
 def many_schemas_at_once(s):
     """More than are kept, several times each: every answer is of its own."""
     import concurrent.futures

@@ -462,6 +462,13 @@ def check_calls(server):
         one = [i for i in mine["output"] if i["type"] == "function_call"][0]
         equal((one["name"], json.loads(one["arguments"]), one["status"]), ("weather", values, "completed"))
         expect(one["call_id"] and one["id"].startswith("fc_"), one)
+    cut = {**body, "max_output_tokens": wanted["usage"]["completion_tokens"] - 14}  # inside the arguments
+    whole = good(server.ask("/v1/responses", cut)).json()
+    streamed = gather_response(events(good(server.ask("/v1/responses", {**cut, "stream": True}))))
+    for mine in (whole, streamed):
+        equal((mine["status"], [(i["type"], i["status"]) for i in mine["output"]]),
+              ("incomplete", [("function_call", "incomplete")]))
+    equal(whole["output"][0]["arguments"], streamed["output"][0]["arguments"])
 
     # Ollama has no tool_choice: what is said freely, with the function offered.
     free = good(server.ask("/v1/chat/completions", {"messages": USER, "seed": 3, "max_tokens": 30,

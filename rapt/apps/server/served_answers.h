@@ -37,7 +37,7 @@ class ServedAnswers {
   // the template has no words for.
   Json messages(const CompletionRequest& asked) const;
   Json variables(const CompletionRequest& asked) const;
-  // Sets how the answer behind this prompt is told apart: CompletionRequest::form and thinks.
+  // Sets how the answer behind this prompt is told apart: CompletionRequest::form and thought.
   void set_form(CompletionRequest& asked, std::string_view prompt) const;
   const std::vector<std::int32_t>& shown_ids() const { return shown_ids_; }
   // What the template has words for.
