@@ -204,8 +204,7 @@ def with_looks_on_the_bits_stay(s):
             reply = good(again(s.one, id, **more)).json()
             expect(reply["rapt"]["replay"]["equal"] is True, f"{body} with {more}: {reply['rapt']}")
             equal([(e["hash"], e["finish"]) for e in endings(reply)], was[1], body)
-            equal([c.get("text") if "text" in c else c["message"]["content"] for c in reply["choices"]],
-                  [c[0] for c in was[0]])
+            equal([c[0] for c in core(reply, "messages" in body)[0]], [c[0] for c in was[0]])
             if "rapt" in more:  # a look sees every row, also those that the cache has
                 look = reply["rapt"]["look"]
                 equal(look["reused_positions"], 0, "rows that were not seen")
