@@ -86,7 +86,8 @@ VALID = [
     ("/v1/chat/completions", {"messages": CHAT[:2], "max_tokens": 2, "stream": True,
                               "rapt": {"look": ["live"], "resume": True}}),
     ("/v1/completions", {"prompt": "a b", "max_tokens": 3, "rapt": {
-        "edits": ["L0H1:zero"], "compare": {"model": "chat", "edits": ["z.0@1:scale=0.5"]}, "replay": False}}),
+        "edits": ["L0H1:zero"], "replay": False,
+        "compare": {"model": "chat", "edits": ["z.0@1:scale=0.5"]}}}),
     ("/v1/replay/ID", {"stream": False, "logprobs": True, "top_logprobs": 2, "return_token_ids": True,
                        "rapt": {"look": ["heads"], "edits": ["L0H0:zero"], "compare": {"edits": []}}}),
     ("/v1/replay/ID", {"stream": True, "stream_options": {"include_usage": True}, "rapt": {"resume": True}}),
@@ -330,7 +331,8 @@ async def attack(server, args, results, faults):
     began = time.monotonic()
     for n in range(args.count):
         if n % 100 == 0:  # the one before is not kept for ever
-            hand.answer = server.ask("/v1/completions", {"prompt": "a", "max_tokens": 2}).json().get("id", "x")
+            reply = server.ask("/v1/completions", {"prompt": "a", "max_tokens": 2}).json()
+            hand.answer = reply.get("id", "x")
         layer, raw = hand.request()
         task = asyncio.ensure_future(one(server.port, layer, raw, results, faults))
         running.add(task)

@@ -4,8 +4,9 @@
 // prompts (a template may have put the date into them), and the seed, which may have been drawn; and what
 // came of it: ids and hash of each choice.
 //
-//   line    = {"id", "key", "model", "fingerprint", "route", "created", "seed", "context", "form",
-//              "template",              "ignore_eos", "prompts": [ids], "choices": [{"ids", "hash", "finish"}], "request": body}
+//   line    = {"id", "key", "model", "fingerprint", "route", "template", "created", "seed", "context",
+//              "form", "ignore_eos", "prompts": [ids], "choices": [{"ids", "hash", "finish"}],
+//              "request": body}
 //   key     = name of the key that asked (Access::key_name), never the key
 #pragma once
 #include <condition_variable>
@@ -47,7 +48,8 @@ struct ReplayRecord {
 };
 using ReplayPtr = std::shared_ptr<const ReplayRecord>;
 std::string record_line(const ReplayRecord& record);  // without the end of the line
-// Fails with what is wrong. Nothing in a line is trusted; what its body means is checked where it is replayed.
+// Fails with what is wrong. Nothing in a line is trusted; what its body means is checked where it is asked
+// for again.
 ReplayRecord read_record(std::string_view line);
 // JSON for GET /v1/replay/{id}. with_text: its body and the ids of prompts and answers, too.
 std::string record_reply(const ReplayRecord& record, bool with_text);
@@ -91,8 +93,8 @@ std::uint64_t read_lines(int file, std::uint64_t from,
 // second, and at the end. A line that finds the queue full or the disk full is not written, and counted.
 class ReplayLog {
  public:
-  // Fails where the file is none, can be read by others, or another server writes to it. `warn` is called from
-  // its thread.
+  // Fails where the file is none, can be read by others, or another server writes to it. `warn` is called
+  // from its thread.
   ReplayLog(std::string path, std::function<void(const std::string&)> warn);
   ~ReplayLog();  // what waits is written
   ReplayLog(const ReplayLog&) = delete;
