@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tasks of bench/python-peers in llama-cpp-python, as its documentation would have them written. What is
 not here it has no way of its own for."""
+import os
+
 import numpy as np
 from llama_cpp import LLAMA_POOLING_TYPE_MEAN, Llama
 
@@ -9,8 +11,9 @@ class Tasks:
     def __init__(self, folder, task):
         options = {"score": {"logits_all": True},
                    "embed": {"embedding": True, "pooling_type": LLAMA_POOLING_TYPE_MEAN}}.get(task, {})
-        self.model = Llama(folder + ".gguf", n_ctx=2048, n_threads=2, n_threads_batch=2, verbose=False,
-                           **options)
+        threads = int(os.environ["OMP_NUM_THREADS"])
+        self.model = Llama(folder + ".gguf", n_ctx=2048, n_threads=threads, n_threads_batch=threads,
+                           verbose=False, **options)
 
     def answer(self, prompt):
         return self.model(prompt, max_tokens=64, temperature=0)["choices"][0]["text"]

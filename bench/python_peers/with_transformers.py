@@ -9,7 +9,6 @@ from transformers import (AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llam
 
 class Tasks:
     def __init__(self, folder, task):
-        torch.set_num_threads(2)
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         options = {"attn_implementation": "eager"} if task == "entropy" else {}
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
