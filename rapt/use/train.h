@@ -91,11 +91,11 @@ void check_train_memory(const Recipe& resolved, const OptimizerOptions& optimize
 
 class Trainer {
  public:
-  // With `comm`, one of several ranks, each with a model, data and options that are alike: step() is a step of
-  // them all, and its bits are those of one rank. Each computes some of a step's leaves and moves some of the
-  // weights (ranks.h), and all look at the held-out part. files() is a call of them all, too; what it returns
-  // is the same on every rank and for any number of them. No averages are kept (ema), and TrainLoop, which
-  // saves when one rank's clock says so, is for one rank.
+  // With `comm`, one of several ranks, each with a model, data and options that are alike: step() is a step
+  // of them all, and its bits are those of one rank. Each computes some of a step's leaves and moves some of
+  // the weights (ranks.h), and all look at the held-out part. files() is a call of them all, too; what it
+  // returns is the same on every rank and for any number of them. No averages are kept (ema), and TrainLoop,
+  // which saves when one rank's clock says so, is for one rank.
   Trainer(Device& device, Model& model, const TrainData& data, const TrainOptions& options,
           Comm* comm = nullptr);
   ~Trainer();
