@@ -382,7 +382,7 @@ const Verb kServe = {
     "  --parallel N        answers side by side (by a measurement at the start)\n"
     "  --itl-target MS     time between tokens that reading prompts may cost others (50)\n"
     "  --no-prefix-cache   every prompt is read anew\n"
-    "  --speculate off|lookup|draft   tokens are guessed and checked several at a time where that is faster;\n"
+    "  --speculate off|lookup|draft   tokens are guessed and checked several at a time where it is faster;\n"
     "                      no bit of an answer depends on it (lookup)\n"
     "  --draft MODEL       guesses are what this smaller model of the same vocabulary says\n"
     "  --no-page           no page for browsers at /\n"
