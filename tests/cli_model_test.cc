@@ -125,6 +125,32 @@ TEST_F(CliModel, RunContinuesAText) {
   EXPECT_TRUE(has(answer, "answer    1 token, ") && !has(answer, "tokens/s")) << single.err;
 }
 
+// Looked up, or by a draft model (here the model itself, which is always right): the same answer.
+TEST_F(CliModel, GuessedTokensChangeNothing) {
+  const std::string asks =
+      "run " + toy + " 'the end is the end is the end' --ignore-eos --json -q -s 3 -n 40 ";
+  for (const char* how : {"--temp 0", "--temp 1", "--samples 2", "--mirostat 2"}) {
+    const auto samples = [&](const std::string& flags) {
+      const Outcome o = quiet(asks + how + " " + flags);
+      EXPECT_EQ(o.code, 0) << o.err;
+      return parse_json(o.out).find("samples")->dump();
+    };
+    const std::string plain = samples("--speculate off");
+    EXPECT_EQ(samples(""), plain);
+    EXPECT_EQ(samples("--speculate lookup"), plain);
+    EXPECT_EQ(samples("--draft " + toy), plain);
+  }
+  const auto refused = [&](const std::string& flags, std::string_view words) {
+    const Outcome o = quiet("run " + toy + " x -n 2 " + flags);
+    EXPECT_NE(o.code, 0);
+    EXPECT_TRUE(has(o.err, words)) << o.err;
+  };
+  refused("--speculate maybe", "is none of off, lookup, draft");
+  refused("--speculate draft", "--draft MODEL");
+  refused("--speculate lookup --draft " + toy, "asks none");
+  refused("--draft '" + kBuildFolder + "/default.gguf'", "does not have the tokens of");
+}
+
 // With a prompt nobody reads standard input: a loop over lines keeps its lines, a closed one is no matter.
 TEST_F(CliModel, APromptLeavesStandardInputAlone) {
   const std::string answer = quiet("run " + toy + " 'the end' --temp 0 -n 12").out;

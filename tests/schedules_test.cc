@@ -28,9 +28,9 @@ std::string lines_of(const std::vector<std::string>& lines) {
 
 void print_coverage(const char* what, const Coverage& c) {
   std::printf(
-      "%s: %zu requests in %zu steps, %zu tokens (%zu guessed, %zu right); %zu pauses (%zu while reading), %zu tokens reused, "
-      "%zu places looked at, %zu rows told; suspended for %zu steps, %zu cancelled, %zu failed, "
-      "%zu refused, %zu ended early\n",
+      "%s: %zu requests in %zu steps, %zu tokens (%zu guessed, %zu right); %zu pauses (%zu while reading), "
+      "%zu tokens reused, %zu places looked at, %zu rows told; suspended for %zu steps, %zu cancelled, %zu "
+      "failed, %zu refused, %zu ended early\n",
       what, c.requests, c.steps, c.tokens, c.guessed, c.right, c.pauses, c.paused_reading, c.reused, c.looks,
       c.rows, c.rested, c.cancelled, c.failed, c.refused, c.early);
 }

@@ -70,9 +70,9 @@ class KvPool {
   // window, where a part's state would have to go back to an earlier chunk, and where a recurrent state
   // would have to go back to anywhere but the start (as share does).
   void truncate(std::uint64_t id, Dim length);
-  // Of the next pass over a sequence that is there, the last `rows` rows may be taken back by truncate(), which
-  // is then called in any case: until then nothing leaves a window that the rows before them see. Not for
-  // recurrent states.
+  // Of the next pass over a sequence that is there, the last `rows` rows may be taken back by truncate(),
+  // which is then called in any case: until then nothing leaves a window that the rows before them see. Not
+  // for recurrent states.
   void guess(std::uint64_t id, Dim rows);
 
   std::size_t pages() const;  // held by sequences and prefixes, shared ones once

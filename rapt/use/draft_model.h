@@ -68,6 +68,7 @@ class DraftModel {
   std::vector<float> wide_;
   std::unordered_map<std::uint64_t, Text> texts_;
   double pass_seconds_ = 0, row_seconds_ = 0;
+  int passes_ = 0, reads_ = 0;  // that these are of
 };
 
 }  // namespace rapt

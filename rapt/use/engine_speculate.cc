@@ -12,11 +12,12 @@ namespace {
 constexpr Dim kMostGuesses = 31;  // of an answer in a pass
 constexpr Dim kMostCopies = Dim{1} << 22;  // tokens of prompts that the samples of a request look up
 
-// Of a draft model: tokens that it says ahead, at most and where it is only tried; rows of a text that it reads
-// in a step; a pass of it beside one of the model, until it is measured.
-constexpr Dim kMostDraft = 12, kTriedDraft = 4, kDraftRows = 256;
+// Of a draft model: tokens that it says ahead, at most and where it is only tried; rows of a text that it
+// reads in a step; a pass of it beside one of the model, until it is measured, where their files do not tell
+// their sizes.
+constexpr Dim kMostDraft = 12, kTriedDraft = 2, kAlwaysDraft = 4, kDraftRows = 256;
 constexpr double kAssumedDraft = 0.2;
-constexpr Dim kPatience = 32, kMostPatience = 1024;  // tokens of an answer until it is tried again
+constexpr Dim kPatience = 16, kMostPatience = 1024;  // tokens of an answer until it is tried again
 constexpr int kAnswersUntried = 16;  // … until it is tried in one more, as if that were worth so much:
 constexpr double kTriedGain = 1.25;
 constexpr double kAssumedAnswer = 128;  // tokens, before one has ended
@@ -95,6 +96,12 @@ void Engine::State::plan_guesses(std::span<Piece> pieces) {
   }
 }
 
+// Of the time of a pass, that one of the draft model takes: weights are read.
+double Engine::State::draft_share() const {
+  const std::uint64_t small = options.draft->file_bytes, all = checkpoint->file_bytes;
+  return small > 0 && all > 0 ? static_cast<double>(small) / static_cast<double>(all) : kAssumedDraft;
+}
+
 // The draft model is asked by those who have room for so many guesses, if what it says has been right often
 // enough. `most`: of each piece.
 void Engine::State::ask_draft(std::span<Piece> pieces, std::span<const Dim> most) {
@@ -102,7 +109,7 @@ void Engine::State::ask_draft(std::span<Piece> pieces, std::span<const Dim> most
   if (pass_times.at(rows) <= 0 && !options.always_guess) return;
   const double said_seconds = draft->pass_seconds() > 0
                                   ? draft->pass_seconds()
-                                  : kAssumedDraft * pass_times.unit() * pass_times.at(rows);
+                                  : draft_share() * pass_times.unit() * pass_times.at(rows);
   const auto texts = static_cast<Dim>(std::ranges::count_if(most, [](Dim n) { return n > 0; }));
   std::vector<DraftModel::Question> questions;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -112,7 +119,7 @@ void Engine::State::ask_draft(std::span<Piece> pieces, std::span<const Dim> most
     Sample& s = job.samples[number];
     const auto length = static_cast<Dim>(s.out.ids.size());
     double gain = 1;
-    Dim count = options.always_guess ? kTriedDraft
+    Dim count = options.always_guess ? kAlwaysDraft
                                      : draft_length(HitRates::of(s.rates, rates, kAnyDraft), pass_times, rows,
                                                     texts, said_seconds, kMostDraft, gain);
     if (count == 0 && --s.rest <= 0) {  // now and then all the same

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inside of the engine: a request with all that belongs to it, and who does what. Its functions stand in
 // engine.cc (requests, a step), engine_schedule.cc (who may begin, who has room), engine_pass.cc (a pass and
-// what its rows lead to), engine_speculate.cc (guesses at what they lead to), engine_fair.cc (whose turn it is), engine_status.cc (what other threads ask).
+// what its rows lead to), engine_speculate.cc (guesses at that), engine_fair.cc (whose turn it is),
+// engine_status.cc (what other threads ask).
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -275,6 +276,7 @@ struct Engine::State {
   void plan_guesses(std::span<Piece> pieces);
   void ask_draft(std::span<Piece> pieces, std::span<const Dim> most);
   void drop_draft(Sample& sample);
+  double draft_share() const;
   Ids with_guesses(const Piece& piece, std::vector<std::int32_t>& room) const;
   Dim prompt_rows(Dim writing, const Status& learned) const;
   static void average(double& value, double now);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Chains of places with one hash; what is known of times and hits; the choice of rows.
 #include "rapt/use/speculate.h"
 
 #include <algorithm>
@@ -139,11 +140,13 @@ Dim draft_length(double chance, const PassTimes& times, Dim rows, Dim texts, dou
   const double plain = static_cast<double>(rows) / times.at(rows);
   double tokens = static_cast<double>(rows), path = 1;
   Dim best = 0;
-  for (Dim k = 1; k <= most && rows + k * texts <= times.reach(); ++k) {
+  for (Dim k = 1; k <= most && rows + k * texts <= PassTimes::kMost; ++k) {
     tokens += static_cast<double>(texts) * (path *= chance);
     const double time = times.at(rows + k * texts) + static_cast<double>(k) * seconds / times.unit(),
                  now = tokens / time / plain;
-    if (now > std::max(gain, kLeastGain)) gain = now, best = k;
+    if (now <= std::max(gain, kLeastGain)) continue;
+    gain = now;
+    if (rows + k * texts <= times.reach()) best = k;
   }
   return best;
 }

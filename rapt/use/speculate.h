@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Guesses at the next tokens of an answer, and whether their rows are worth computing beside the row that
 // must be. A pass reads an answer's last token and some guesses behind it; tokens are then chosen row by row
-// as ever, and the first one that differs from its guess makes the rows behind it void. So no bit of an answer
-// depends on anything here: neither on what is guessed nor on what was learned of times.
+// as ever, and the first one that differs from its guess makes the rows behind it void. So no bit of an
+// answer depends on anything here: neither on what is guessed nor on what was learned of times.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -91,7 +91,8 @@ class PassTimes {
 
 // How many tokens a draft model should say ahead, at most `most`, each right with this chance if those before
 // it are: of `texts` answers, `rows` rows without guesses, where it takes so many seconds to say one of each.
-// 0: the time is better spent without it. `gain`: how many times faster tokens come.
+// 0: the time is better spent without it. `gain`: how many times faster tokens come, when more rows than may
+// be tried now have been.
 Dim draft_length(double chance, const PassTimes& times, Dim rows, Dim texts, double seconds, Dim most,
                  double& gain);
 

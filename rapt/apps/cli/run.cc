@@ -356,7 +356,7 @@ const Verb kRun = {
     "  --beams N                beam search instead; --length-penalty X (1): score = sum of\n"
     "                           log-probabilities / length^X\n"
     "\n"
-    "  --speculate off|lookup|draft   tokens are guessed and checked several at a time, where that is faster;\n"
+    "  --speculate off|lookup|draft   tokens are guessed and checked several at a time where it is faster;\n"
     "                           no bit of the answer depends on it (lookup: from what the text said before)\n"
     "  --draft MODEL            … guesses are what this smaller model of the same vocabulary says\n"
     "\n"

@@ -397,7 +397,7 @@ const Verb kServe = {
     "  --no-prefix-cache   every prompt is read anew\n"
     "  --replay-log FILE   answers are kept in this file, too (mode 600; prompts are in it): rapt replay\n"
     "  --no-replay         no answer is kept in memory to be given again (/v1/replay)\n"
-    "  --speculate off|lookup|draft   tokens are guessed and checked several at a time, where that is faster;\n"
+    "  --speculate off|lookup|draft   tokens are guessed and checked several at a time where it is faster;\n"
     "                      no bit of an answer depends on it (lookup)\n"
     "  --draft MODEL       guesses are what this smaller model of the same vocabulary says\n"
     "  --no-page           no page for browsers at /\n"
