@@ -93,8 +93,7 @@ class TrieWalk {
     return true;
   }
   bool may_end_at(const Level& level) const {
-    if (level.count == 1)
-      return g_.states[level.one.state].final && may_end(g_, stacks_, level.one);
+    if (level.count == 1) return g_.states[level.one.state].final && may_end(g_, stacks_, level.one);
     for (std::size_t c = 0; c < level.count; ++c)
       if (may_end(g_, stacks_, at_[level.used - level.count + c])) return true;
     return false;
