@@ -113,6 +113,16 @@ bool plain_accepts(const Json& schema, std::string_view text) {
   return plain_valid(schema, v);
 }
 
+// More digits than an exact integer of Json has: there they are reals.
+bool long_number(std::string_view text) {
+  std::size_t digits = 0;
+  for (const char c : text) {
+    digits = c >= '0' && c <= '9' ? digits + 1 : 0;
+    if (digits > 16) return true;
+  }
+  return false;
+}
+
 constexpr const char* kPlainSchemas[] = {
     R"({"type": "object", "properties": {"a": {"type": "integer"}, "bc": {"type": "string", "maxLength": 3},
         "b": {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 3}}, "required": ["bc"],
@@ -133,6 +143,7 @@ TEST(GrammarSchema, AcceptsWhatAPlainValidatorDoes) {
     for (std::uint64_t seed = 0; seed < 120; ++seed) {
       const std::string sample = sample_text(*grammar, seed, 60);
       ASSERT_TRUE(accepts(*grammar, sample)) << sample;
+      if (long_number(sample)) continue;
       ASSERT_TRUE(plain_accepts(schema, sample)) << sample;
       for (int k = 0; k < 40; ++k) {
         std::string other = sample;
@@ -145,7 +156,7 @@ TEST(GrammarSchema, AcceptsWhatAPlainValidatorDoes) {
         }
         const bool expected = plain_accepts(schema, other);
         // Within bounds numbers are written without exponent.
-        if (other.find_first_of("eE") != other.npos && expected) continue;
+        if ((other.find_first_of("eE") != other.npos && expected) || long_number(other)) continue;
         ASSERT_EQ(accepts(*grammar, other), expected) << other << " for " << text;
         ++(expected ? yes : no);
       }
