@@ -38,9 +38,9 @@ class TrieWalk {
   TrieWalk(const Grammar& grammar, const TokenTrie& trie, ReturnStacks& stacks, std::span<std::uint64_t> bits)
       : g_(grammar), trie_(trie), stacks_(stacks), bits_(bits) {}
 
-  // Tokens below `node` (all: of the whole tree) that go on from `from`. Where `pending` is given, the bottom of
-  // the stack stands for rules that are not known, and the nodes where it was reached are added. Subtrees of at
-  // most `run` harmless characters are left out.
+  // Tokens below `node` (all: of the whole tree) that go on from `from`. Where `pending` is given, the bottom
+  // of the stack stands for rules that are not known, and the nodes where it was reached are added. Subtrees
+  // of at most `run` harmless characters are left out.
   static constexpr std::uint32_t kAll = ~std::uint32_t{0};
   void walk(std::uint32_t node, Configuration from, std::vector<std::uint32_t>* pending, unsigned run) {
     const std::vector<TokenTrie::Node>& nodes = trie_.nodes();

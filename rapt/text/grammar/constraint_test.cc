@@ -14,8 +14,8 @@
 namespace rapt {
 namespace {
 
-// Every byte, pieces of the texts, two tokens of the same bytes, one that is too long, and tokens without text:
-// the last two.
+// Every byte, pieces of the texts, two tokens of the same bytes, one that is too long, and tokens without
+// text: the last two.
 std::vector<std::string> toy_vocabulary(const std::vector<std::string>& texts) {
   std::vector<std::string> out;
   for (int b = 0; b < 256; ++b) out.push_back(std::string(1, static_cast<char>(b)));
@@ -67,7 +67,8 @@ void expect_mask(Constraint& c, const GrammarToy& toy, const std::string& where)
 constexpr const char* kMaskSchemas[] = {
     R"({"type": "object"})",
     R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 6}, "n": {"type": "integer"},
-        "s": {"type": "string"}}, "required": ["name"], "additionalProperties": {"type": "number", "minimum": -5}})",
+        "s": {"type": "string"}}, "required": ["name"],
+        "additionalProperties": {"type": "number", "minimum": -5}})",
     R"({"type": "array", "items": {"anyOf": [{"type": "string", "minLength": 2, "maxLength": 40},
         {"type": "string", "pattern": "^a.*c$"}, {"enum": ["x", "xy", {"a": [1]}]}]}, "maxItems": 3})",
     R"({"$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}, "$ref": "#/$defs/t"})"};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON schemas (2020-12) as grammars. What holds for a value is a set of schemas, each with its own keywords;
-// $ref and allOf only add to the set, anyOf and oneOf make alternatives of it. An alternative is one Shape: for
-// every type what is allowed. So that a recursion ends, there is one rule for each set.
+// $ref and allOf only add to the set, anyOf and oneOf make alternatives of it. An alternative is one Shape:
+// for every type what is allowed. So that a recursion ends, there is one rule for each set.
 #include <algorithm>
 #include <cmath>
 #include <map>
