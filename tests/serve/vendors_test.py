@@ -211,6 +211,10 @@ def a_bound_beyond_the_context_is_a_bound(s):
     equal((mine["rapt"]["hash"], mine["done_reason"]),
           (wanted["rapt"]["hash"], wanted["choices"][0]["finish_reason"]))
     equal(s.one.ask("/v1/responses", {"input": long, "max_output_tokens": 32000}).status, 400)
+    # A conversation without end is told to end by its own number.
+    mine = good(s.one.ask("/v1/messages", {"messages": USER, "max_tokens": 8300, "seed": 1, "rapt": {
+        "stream": {"keep": 4, "window": 60}}})).json()
+    expect(mine["stop_reason"] == "end_turn" or mine["usage"]["output_tokens"] == 8300, mine["usage"])
 
 
 @test
@@ -656,7 +660,8 @@ WRONG = [
     ("/api/chat", {"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
     ("/api/chat", {"messages": [{"role": "assistant", "tool_calls": [{"function": {
         "name": "f", "arguments": "{}"}}]}]}, "messages[0].tool_calls[0].function.arguments"),
-    ("/api/chat", {"think": "a lot"}, "think"), ("/api/chat", {"think": True}, "think"), ("/api/chat", {"top_logprobs": 2}, "top_logprobs"),
+    ("/api/chat", {"think": "a lot"}, "think"), ("/api/chat", {"think": True}, "think"),
+    ("/api/chat", {"top_logprobs": 2}, "top_logprobs"),
     ("/api/chat", {"rapt": {"resume": True}}, "rapt.resume"),
     ("/api/generate", {"suffix": "b"}, "suffix"),
     ("/api/generate", {"template": "{{ .Prompt }}"}, "template"),

@@ -158,7 +158,8 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
   Dim most = asked.generate.max_tokens, tokens = 0;
   // What Anthropic's and Ollama's clients name is a bound (the first must name one, and name tens of
   // thousands): the answer ends where the context does, and says so.
-  if (vendor_of(job->route) != Vendor::openai && most > context - static_cast<Dim>(prompts[0].size()))
+  if (vendor_of(job->route) != Vendor::openai && !endless && !m.translates() &&
+      most > context - static_cast<Dim>(prompts[0].size()))
     asked.generate.max_tokens = most = -1;
   for (const std::vector<std::int32_t>& p : prompts) {
     const auto n = static_cast<Dim>(p.size());
