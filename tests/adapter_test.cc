@@ -127,6 +127,7 @@ TEST(Adapter, ToysGivePeftsLogitsFromBothForms) {
     write_adapter_gguf(toy, c, temp / "adapter.gguf",
                        need(toy.adapter.config, "lora_alpha").number() * (stable ? std::sqrt(r) : 1));
     EXPECT_LE(peft_distance(toy, c, load_adapter(temp / "adapter.gguf", c), toy_device()), 1e-4);
+    if (name == "bert") continue;  // its head has no GGUF form
     // The model from a GGUF file, the adapter from a folder.
     write_checkpoint(temp / "toy", temp / "toy.gguf", {});
     const Checkpoint gguf = open_checkpoint(temp / "toy.gguf", {.device = &toy_device()});
@@ -396,7 +397,7 @@ TEST(Adapter, BadFilesAreRefusedByName) {
     t.tensors.back().name = "base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight";
   });
   refused("is not the model's own", [&](Toy& t) {
-    t.tensors.push_back(good.model.tensor("model.layers.1.self_attn.q_proj.weight"));
+    t.tensors.push_back(Toy(good.model).tensor("model.layers.1.self_attn.q_proj.weight"));
     t.tensors.back().name = "base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight";
   });
   refused("there is no tensor in it", [](Toy& t) { t.tensors.clear(); });
