@@ -92,7 +92,9 @@ bool CharDfa::accepts(std::string_view text) const {
   std::uint32_t state = 0;
   for (std::size_t i = 0; i < text.size();) {
     const unicode::Char c = unicode::read(text, i);
-    if (!c.valid || (state = follow(*this, state, c.code)) == kDead) return false;
+    if (!c.valid) return false;
+    state = follow(*this, state, c.code);
+    if (state == kDead) return false;
     i += c.length;
   }
   return states[state].accepts;

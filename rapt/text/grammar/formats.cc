@@ -50,7 +50,9 @@ Text ipv6() {
   return group(all + "|" + before(5) + h + "|" + before(6));
 }
 
-constexpr const char* kBeyondAscii = "\u00A0-\U0010FFFF";
+// ucschar of RFC 3987, of the planes in use
+constexpr const char* kBeyondAscii =
+    "\u00A0-\uD7FF\uF900-\uFDCF\uFDF0-\uFFEF\u{10000}-\u{1FFFD}\u{20000}-\u{2FFFD}\u{30000}-\u{3FFFD}";
 
 Text email(const Text& more) {
   const Text atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~" + more + "-]+";
