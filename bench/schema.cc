@@ -3,10 +3,10 @@
 //
 //   bench_schema VOCABULARY [--schemas FILE] [--rounds N] [--each]
 //
-// VOCABULARY: a model or a GGUF file with a tokenizer. FILE: a list of {name, schema, documents}. Documents are
-// tokenized as models write them, and each token must be allowed. "first": the first answer with a schema, all
-// of whose masks are new (those that all schemas share have been made by the schema before: only the very
-// first request of a server pays them, see "shared"); "later": the same document once more.
+// VOCABULARY: a model or a GGUF file with a tokenizer. FILE: a list of {name, schema, documents}. Documents
+// are tokenized as models write them, and each token must be allowed. "first": the first answer with a
+// schema, all of whose masks are new (those that all schemas share have been made by the schema before: only
+// the very first request of a server pays them, see "shared"); "later": the same document once more.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

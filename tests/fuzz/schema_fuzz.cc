@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a schema, a pattern or a grammar in GBNF: they compile with bounded work or end in rapt::Error,
-// and what compiles can be followed: a text of it by chance is accepted, every mask is what its tokens say one
-// by one, and whatever is chosen from masks never leads where nothing is allowed. The first byte chooses; what
-// stands behind the last 0xFE byte chooses tokens.
+// Any bytes as a schema, a pattern or a grammar in GBNF: they compile with bounded work or end in
+// rapt::Error, and what compiles can be followed: a text of it by chance is accepted, every mask is what its
+// tokens say one by one, and whatever is chosen from masks never leads where nothing is allowed. The first
+// byte chooses; what stands behind the last 0xFE byte chooses tokens.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -25,7 +25,8 @@ const std::shared_ptr<const TokenTrie>& vocabulary() {
   static const auto trie = [] {
     std::vector<std::string> texts;
     for (int b = 0; b < 256; ++b) texts.push_back(std::string(1, static_cast<char>(b)));
-    for (const char* piece : {"\",\"", "\": ", "\"}", "},{", "]]", "true", "abc", "  ", "12", "\\u00", "\xC3\xA9", "\xA9\"", "ab"})
+    for (const char* piece : {"\",\"", "\": ", "\"}", "},{", "]]", "true", "abc", "  ", "12", "\\u00",
+                              "\xC3\xA9", "\xA9\"", "ab"})
       texts.push_back(piece);
     texts.push_back("");
     return std::make_shared<const TokenTrie>(std::move(texts));
@@ -41,7 +42,8 @@ std::shared_ptr<const Grammar> compile(int kind, const std::string& text) {
   const std::size_t cut = text.find('\0');  // free text up to one of two texts, and an object behind it
   std::vector<std::string> stops = {text.substr(0, cut)};
   if (cut != text.npos) stops.push_back(text.substr(cut + 1));
-  return b.build(b.sequence({b.text(stops, {268}), b.optional(b.sequence({b.literal(stops[0]), b.json_object()}))}));
+  return b.build(
+      b.sequence({b.text(stops, {268}), b.optional(b.sequence({b.literal(stops[0]), b.json_object()}))}));
 }
 
 }  // namespace
@@ -50,7 +52,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   const std::string all(reinterpret_cast<const char*>(data) + 1, size - 1);
   const std::size_t mark = all.rfind('\xFE');
-  const std::string text = all.substr(0, mark), choices = mark == std::string::npos ? "" : all.substr(mark + 1);
+  const std::string text = all.substr(0, mark),
+                    choices = mark == std::string::npos ? "" : all.substr(mark + 1);
   try {
     const auto grammar = compile(data[0] & 3, text);
     check(grammar->steps <= GrammarLimits::kWork && grammar->states.size() <= GrammarLimits::kStates);

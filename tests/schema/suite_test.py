@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Schemas by the judgement of others, through `rapt schema --lines`:
 #
-#   suite     the JSON Schema Test Suite (2020-12) that lies in the source package of jsonschema, its files for
-#             the keywords of docs/schema.md: a schema compiles or is refused by the name of a keyword; a valid
-#             instance is accepted once it is written in the order of the schema and in our white space, an
-#             invalid one never
+#   suite     the JSON Schema Test Suite (2020-12) that lies in the source package of jsonschema, its files
+#             for the keywords of docs/schema.md: a schema compiles or is refused by the name of a keyword; a
+#             valid instance is accepted once it is written in the order of the schema and in our white
+#             space, an invalid one never
 #   pydantic  100 models drawn by chance, their schemas and instances
 #   samples   texts of our grammars by chance: jsonschema finds all of them valid
 #
@@ -28,11 +28,14 @@ import uuid
 
 PACKAGES = ["jsonschema[format-nongpl]==4.26.0", "pydantic==2.14.3"]
 SOURCE = "jsonschema==4.26.0"
-FILES = """additionalProperties allOf anchor anyOf boolean_schema const content default defs enum exclusiveMaximum
-exclusiveMinimum format infinite-loop-detection items maxItems maxLength maxProperties maximum minItems minLength
-minProperties minimum multipleOf oneOf pattern patternProperties prefixItems properties ref required type""".split()
+FILES = """additionalProperties allOf anchor anyOf boolean_schema const content default defs enum
+exclusiveMaximum exclusiveMinimum format infinite-loop-detection items maxItems maxLength maxProperties
+maximum minItems minLength minProperties minimum multipleOf oneOf pattern patternProperties prefixItems
+properties ref required type""".split()
 FORMATS = "date-time date time duration email hostname ipv4 ipv6 uuid uri".split()
 MODELS = 100
+PATTERNS = [r"^[a-z]{2,8}$", r"^\d{3}-\d{4}$", r"^(red|green|blue)$", r"^[A-Z][a-z]+( [A-Z][a-z]+)*$",
+            r"^#[0-9a-fA-F]{6}$"]
 
 
 class Skip(Exception):
@@ -92,7 +95,8 @@ def written(value, order, most=300):
     keys = sorted(value, key=lambda k: order.get(k, len(order)))
     out = []
     for perm in itertools.islice(itertools.permutations(keys), most):
-        parts = [[json.dumps(k, ensure_ascii=False) + ":" + v for v in written(value[k], order, most)] for k in perm]
+        parts = [[json.dumps(k, ensure_ascii=False) + ":" + v for v in written(value[k], order, most)]
+                 for k in perm]
         out += ["{" + ",".join(p) + "}" for p in itertools.islice(itertools.product(*parts), most)]
         if len(out) >= most:
             break
@@ -142,7 +146,8 @@ def suite(rapt, source, tally):
             order = order_of(schema)
             texts = [written(t["data"], order) for t in group["tests"]]
             reply = rapt.ask(schema=schema, texts=[t for some in texts for t in some])
-            if "no text at all is allowed" in reply.get("error", ""):  # said at once: nothing could be answered
+            # Said at once: nothing could be answered.
+            if "no text at all is allowed" in reply.get("error", ""):
                 reply = {"accepted": [False] * sum(map(len, texts)), "empty": True}
             if "error" in reply:
                 tally.refused += 1
@@ -178,7 +183,8 @@ def check_samples(rapt, schema, where, count, tally):
         tally.faults.append(f"{where}: {reply['error']}")
         return
     exact = json.loads(json.dumps(schema), parse_float=decimal.Decimal)
-    validator = jsonschema.Draft202012Validator(exact, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
+    kind = jsonschema.Draft202012Validator
+    validator = kind(exact, format_checker=kind.FORMAT_CHECKER)
     for text in reply["samples"]:
         tally.samples += 1
         try:
@@ -208,8 +214,7 @@ class Models:
         simple = [  # each is made only where it is drawn
             lambda: str, lambda: int, lambda: float, lambda: bool,
             lambda: A[str, p.Field(min_length=d.randint(0, 3), max_length=d.randint(4, 40))],
-            lambda: A[str, p.Field(pattern=d.choice([r"^[a-z]{2,8}$", r"^\d{3}-\d{4}$", r"^(red|green|blue)$",
-                                                     r"^[A-Z][a-z]+( [A-Z][a-z]+)*$", r"^#[0-9a-fA-F]{6}$"]))],
+            lambda: A[str, p.Field(pattern=d.choice(PATTERNS))],
             lambda: A[int, p.Field(ge=d.randint(-50, 0), le=d.randint(1, 5000))],
             lambda: A[int, p.Field(gt=d.randint(-9, 9))],
             lambda: A[int, p.Field(multiple_of=d.choice([2, 5, 10]))],
@@ -317,9 +322,9 @@ def main():
     decimal.getcontext().prec = 1000  # numbers of several hundred digits are in it
     suite(rapt, args.inside, tally)
     total = tally.compiled + tally.refused
-    print(f"suite: {tally.compiled} of {total} schemas compile ({100 * tally.compiled / total:.1f} %), refused: "
-          f"{dict(tally.keywords)}; {tally.valid} valid instances, {tally.invalid} invalid; {tally.samples} samples; "
-          f"left out: {dict(tally.exempt)}")
+    print(f"suite: {tally.compiled} of {total} schemas compile ({100 * tally.compiled / total:.1f} %), "
+          f"refused: {dict(tally.keywords)}; {tally.valid} valid instances, {tally.invalid} invalid; "
+          f"{tally.samples} samples; left out: {dict(tally.exempt)}")
     if tally.compiled < 0.95 * total:
         tally.faults.append("fewer than 95 % of the suite's schemas compile")
     before = tally.samples

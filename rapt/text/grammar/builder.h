@@ -91,8 +91,8 @@ class GrammarBuilder {
   // Fails where a rule has no definition or begins with itself, or where no text at all matches.
   std::shared_ptr<const Grammar> build(Node root);
 
-  // A text whose characters are accepted by the automaton, spelled as they are or as in a JSON string (without
-  // its quotes): one way for each character, so that no two spellings are two keys.
+  // A text whose characters are accepted by the automaton, spelled as they are or as in a JSON string
+  // (without its quotes): one way for each character, so that no two spellings are two keys.
   Node automaton(const CharDfa& dfa, bool json_escaped);
 
   struct State;  // compile.h

@@ -521,8 +521,8 @@ class Compiler {
     }
   }
 
-  // A state is alive where the end of its rule can be reached; the edges to others go, so that whoever follows
-  // a grammar can always end.
+  // A state is alive where the end of its rule can be reached; the edges to others go, so that whoever
+  // follows a grammar can always end.
   void find_alive() {
     struct Into {
       std::uint32_t from, rule;  // rule: a call of it leads here; kNone: a byte or a special token

@@ -38,9 +38,9 @@ class TrieWalk {
   TrieWalk(const Grammar& grammar, const TokenTrie& trie, ReturnStacks& stacks, std::span<std::uint64_t> bits)
       : g_(grammar), trie_(trie), stacks_(stacks), bits_(bits) {}
 
-  // Tokens below `node` (all: of the whole tree) that go on from `from`. Where `pending` is given, the bottom of
-  // the stack stands for rules that are not known, and the nodes where it was reached are added. Subtrees of at
-  // most `run` harmless characters are left out.
+  // Tokens below `node` (all: of the whole tree) that go on from `from`. Where `pending` is given, the bottom
+  // of the stack stands for rules that are not known, and the nodes where it was reached are added. Subtrees
+  // of at most `run` harmless characters are left out.
   static constexpr std::uint32_t kAll = ~std::uint32_t{0};
   void walk(std::uint32_t node, Configuration from, std::vector<std::uint32_t>* pending, unsigned run) {
     const std::vector<TokenTrie::Node>& nodes = trie_.nodes();
@@ -93,8 +93,7 @@ class TrieWalk {
     return true;
   }
   bool may_end_at(const Level& level) const {
-    if (level.count == 1)
-      return g_.states[level.one.state].final && may_end(g_, stacks_, level.one);
+    if (level.count == 1) return g_.states[level.one.state].final && may_end(g_, stacks_, level.one);
     for (std::size_t c = 0; c < level.count; ++c)
       if (may_end(g_, stacks_, at_[level.used - level.count + c])) return true;
     return false;

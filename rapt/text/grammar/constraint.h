@@ -18,8 +18,8 @@ namespace rapt {
 
 class Tokenizer;
 class TokenTrie;
-// A grammar and a vocabulary, with the masks of states that were seen: keep it beside the grammar, so that the
-// next request with this schema finds them.
+// A grammar and a vocabulary, with the masks of states that were seen: keep it beside the grammar, so that
+// the next request with this schema finds them.
 class TokenGrammar;
 
 std::shared_ptr<const TokenTrie> make_token_trie(const Tokenizer& tokenizer);

@@ -14,8 +14,8 @@
 namespace rapt {
 namespace {
 
-// Every byte, pieces of the texts, two tokens of the same bytes, one that is too long, and tokens without text:
-// the last two.
+// Every byte, pieces of the texts, two tokens of the same bytes, one that is too long, and tokens without
+// text: the last two.
 std::vector<std::string> toy_vocabulary(const std::vector<std::string>& texts) {
   std::vector<std::string> out;
   for (int b = 0; b < 256; ++b) out.push_back(std::string(1, static_cast<char>(b)));
@@ -33,8 +33,9 @@ std::vector<std::string> toy_vocabulary(const std::vector<std::string>& texts) {
   return out;
 }
 
-struct Toy {
-  explicit Toy(std::shared_ptr<const Grammar> grammar, int samples = 12) : compiled(std::move(grammar)) {
+struct GrammarToy {
+  explicit GrammarToy(std::shared_ptr<const Grammar> grammar, int samples = 12)
+      : compiled(std::move(grammar)) {
     for (int i = 0; i < samples; ++i)
       texts.push_back(sample_text(*compiled, static_cast<std::uint64_t>(i), 50));
     trie = std::make_shared<const TokenTrie>(toy_vocabulary(texts));
@@ -50,13 +51,13 @@ struct Toy {
   std::shared_ptr<const TokenGrammar> grammar;
 };
 
-std::vector<std::uint64_t> mask_of(Constraint& c, const Toy& toy) {
+std::vector<std::uint64_t> mask_of(Constraint& c, const GrammarToy& toy) {
   std::vector<std::uint64_t> bits = toy.all();
   c.mask(bits);
   return bits;
 }
 
-void expect_mask(Constraint& c, const Toy& toy, const std::string& where) {
+void expect_mask(Constraint& c, const GrammarToy& toy, const std::string& where) {
   const std::vector<std::uint64_t> bits = mask_of(c, toy);
   for (std::size_t id = 0; id < toy.trie->vocabulary(); ++id)
     ASSERT_EQ((bits[id / 64] >> id % 64 & 1) != 0, c.allows(static_cast<std::int32_t>(id)))
@@ -66,14 +67,15 @@ void expect_mask(Constraint& c, const Toy& toy, const std::string& where) {
 constexpr const char* kMaskSchemas[] = {
     R"({"type": "object"})",
     R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 6}, "n": {"type": "integer"},
-        "s": {"type": "string"}}, "required": ["name"], "additionalProperties": {"type": "number", "minimum": -5}})",
+        "s": {"type": "string"}}, "required": ["name"],
+        "additionalProperties": {"type": "number", "minimum": -5}})",
     R"({"type": "array", "items": {"anyOf": [{"type": "string", "minLength": 2, "maxLength": 40},
         {"type": "string", "pattern": "^a.*c$"}, {"enum": ["x", "xy", {"a": [1]}]}]}, "maxItems": 3})",
     R"({"$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}, "$ref": "#/$defs/t"})"};
 
 TEST(GrammarMask, EqualsEveryTokenAskedAlone) {
   for (const char* schema : kMaskSchemas) {
-    const Toy toy(grammar_from_schema_text(schema));
+    const GrammarToy toy(grammar_from_schema_text(schema));
     std::mt19937 draw(3);
     const std::int32_t end = toy.special(0);
     for (int walk = 0; walk < 8; ++walk) {
@@ -100,7 +102,7 @@ TEST(GrammarMask, EqualsEveryTokenAskedAlone) {
 }
 
 TEST(GrammarMask, CopiesGoTheirOwnWays) {
-  const Toy toy(grammar_from_schema_text(kMaskSchemas[1]));
+  const GrammarToy toy(grammar_from_schema_text(kMaskSchemas[1]));
   const auto c = make_constraint(toy.grammar, {toy.special(0)});
   for (const char b : std::string_view(R"({"na)")) c->accept(b);
   const auto before = mask_of(*c, toy);
@@ -116,7 +118,7 @@ TEST(GrammarMask, CopiesGoTheirOwnWays) {
 }
 
 TEST(GrammarMask, EndsOnlyWhereTheTextMayEnd) {
-  const Toy toy(grammar_from_schema_text(R"({"type": "integer", "minimum": 10, "maximum": 123})"));
+  const GrammarToy toy(grammar_from_schema_text(R"({"type": "integer", "minimum": 10, "maximum": 123})"));
   const std::int32_t end = toy.special(0), outside = static_cast<std::int32_t>(toy.trie->words() * 64 + 5);
   const auto c = make_constraint(toy.grammar, {end, outside});
   EXPECT_FALSE(c->allows(end));
@@ -149,7 +151,7 @@ TEST(GrammarMask, SpecialTokensAreNoText) {
         b.sequence({b.text({"<"}, {inside}), b.optional(b.sequence({b.special(open), b.json_object()}))}));
   };
   const auto ids = static_cast<std::int32_t>(toy_vocabulary({"{}"}).size());
-  Toy toy(grammar_of_json_object(), 0);
+  GrammarToy toy(grammar_of_json_object(), 0);
   toy.texts = {"{}"};
   toy.trie = std::make_shared<const TokenTrie>(toy_vocabulary(toy.texts));
   const std::int32_t open = ids - 1, inside = ids - 2;
@@ -177,7 +179,7 @@ TEST(GrammarMask, SpecialTokensAreNoText) {
 }
 
 TEST(GrammarMask, ThreadsShareOneGrammar) {
-  const Toy toy(grammar_from_schema_text(kMaskSchemas[1]));
+  const GrammarToy toy(grammar_from_schema_text(kMaskSchemas[1]));
   std::vector<std::vector<std::uint64_t>> seen(4);
   std::vector<std::thread> threads;
   for (std::size_t t = 0; t < seen.size(); ++t)
@@ -199,7 +201,7 @@ TEST(GrammarMask, TooManyReadingsAreRefused) {
   for (int i = 0; i < 80; ++i) text += (i ? " | " : "") + std::string("y") + std::to_string(i);
   for (int i = 0; i < 80; ++i)
     text += "\ny" + std::to_string(i) + " ::= \"a\" (\"b\" | \"c" + std::to_string(i) + "\")";
-  const Toy toy(grammar_from_gbnf(text), 0);
+  const GrammarToy toy(grammar_from_gbnf(text), 0);
   const auto c = make_constraint(toy.grammar, {});
   EXPECT_FALSE(c->allows('a'));
   ASSERT_NO_FATAL_FAILURE(expect_mask(*c, toy, "many"));

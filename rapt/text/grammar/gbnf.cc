@@ -8,8 +8,8 @@
 //   string   = '"' (character | escape)* '"'      class = "[" "^"? (character | escape | range)* "]"
 //   escape   = \n \r \t \\ \" \[ \] \- \^ | \xHH | \uHHHH | \UHHHHHHHH
 //
-// "#" begins a comment. Blanks are free; a line may end inside brackets, behind "::=" and behind "|". The rule
-// `root` is the whole text.
+// "#" begins a comment. Blanks are free; a line may end inside brackets, behind "::=" and behind "|". The
+// rule `root` is the whole text.
 #include <algorithm>
 
 #include "rapt/base/text.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grammars by value: schemas beside a plain recursive validator, numbers beside arithmetic, patterns, GBNF and
-// free text beside lists, and whatever somebody may send who means harm.
+// Grammars by value: schemas beside a plain recursive validator, numbers beside arithmetic, patterns, GBNF
+// and free text beside lists, and whatever somebody may send who means harm.
 #include "rapt/text/grammar/grammar.h"
 
 #include <gmock/gmock.h>
@@ -113,10 +113,20 @@ bool plain_accepts(const Json& schema, std::string_view text) {
   return plain_valid(schema, v);
 }
 
+// More digits than an exact integer of Json has: there they are reals.
+bool long_number(std::string_view text) {
+  std::size_t digits = 0;
+  for (const char c : text) {
+    digits = c >= '0' && c <= '9' ? digits + 1 : 0;
+    if (digits > 16) return true;
+  }
+  return false;
+}
+
 constexpr const char* kPlainSchemas[] = {
     R"({"type": "object", "properties": {"a": {"type": "integer"}, "bc": {"type": "string", "maxLength": 3},
-        "b": {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 3}}, "required": ["bc"],
-        "additionalProperties": false})",
+        "b": {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 3}},
+        "required": ["bc"], "additionalProperties": false})",
     R"({"type": "array", "items": {"anyOf": [{"type": "number", "minimum": -12.5, "maximum": 130},
         {"type": "null"}, {"enum": ["x", "xy", 7, true]}]}})",
     R"({"type": "object", "properties": {"x": {"type": "string", "minLength": 2}, "y": {"type": "object",
@@ -133,6 +143,7 @@ TEST(GrammarSchema, AcceptsWhatAPlainValidatorDoes) {
     for (std::uint64_t seed = 0; seed < 120; ++seed) {
       const std::string sample = sample_text(*grammar, seed, 60);
       ASSERT_TRUE(accepts(*grammar, sample)) << sample;
+      if (long_number(sample)) continue;
       ASSERT_TRUE(plain_accepts(schema, sample)) << sample;
       for (int k = 0; k < 40; ++k) {
         std::string other = sample;
@@ -145,7 +156,7 @@ TEST(GrammarSchema, AcceptsWhatAPlainValidatorDoes) {
         }
         const bool expected = plain_accepts(schema, other);
         // Within bounds numbers are written without exponent.
-        if (other.find_first_of("eE") != other.npos && expected) continue;
+        if ((other.find_first_of("eE") != other.npos && expected) || long_number(other)) continue;
         ASSERT_EQ(accepts(*grammar, other), expected) << other << " for " << text;
         ++(expected ? yes : no);
       }
@@ -211,7 +222,8 @@ TEST(GrammarSchema, ReferencesAndCombinations) {
   EXPECT_FALSE(schema_accepts(one, "3"));
   EXPECT_FALSE(schema_accepts(one, "1.5"));
   const char* kinds = R"({"oneOf": [{"properties": {"kind": {"const": "a"}, "x": {"type": "integer"}},
-      "required": ["kind"]}, {"properties": {"kind": {"const": "b"}}, "required": ["kind"]}], "type": "object"})";
+      "required": ["kind"]}, {"properties": {"kind": {"const": "b"}}, "required": ["kind"]}],
+      "type": "object"})";
   EXPECT_TRUE(schema_accepts(kinds, R"({"kind":"a","x":1})"));
   EXPECT_FALSE(schema_accepts(kinds, R"({"kind":"a","x":"s"})"));
   EXPECT_TRUE(schema_accepts(kinds, R"({"kind":"b","x":"s"})"));
@@ -293,15 +305,15 @@ TEST(GrammarHostile, EndsInAnErrorWithBoundedWork) {
             R"(": {"type": "null"}}}, {"minProperties": )" + std::to_string(i) + "}]},";
   wide.back() = ']';
   wide += '}';
-  for (
-      const std::string& schema : std::initializer_list<std::string>{
-          pattern(repeated("(", 30000) + repeated(")", 30000)), pattern("a{1,100000}"),
-          pattern("((a{1000}){1000}){1000}"), pattern("(.*a.{900}){2}"),
-          pattern(repeated("(a|b)*c.{30}", 60)), pattern(repeated("[^x]*x.{12}", 20)), wide,
-          "{\"enum\": [" + repeated("[],", 5000) + "1]}",
-          R"({"items":)" + repeated(R"({"items":)", 60) + "{}" + repeated("}", 61),
-          repeated("[", 100) + repeated("]", 100), R"({"title": ")" + repeated("x", 70000) + "\"}",
-          R"({"maxItems": 1000, "items": {"maxItems": 1000, "items": {"maxLength": 1000, "pattern": "^([a-z]{1,40}x)*$"}}})"}) {
+  for (const std::string& schema : std::initializer_list<std::string>{
+           pattern(repeated("(", 30000) + repeated(")", 30000)), pattern("a{1,100000}"),
+           pattern("((a{1000}){1000}){1000}"), pattern("(.*a.{900}){2}"),
+           pattern(repeated("(a|b)*c.{30}", 60)), pattern(repeated("[^x]*x.{12}", 20)), wide,
+           "{\"enum\": [" + repeated("[],", 5000) + "1]}",
+           R"({"items":)" + repeated(R"({"items":)", 60) + "{}" + repeated("}", 61),
+           repeated("[", 100) + repeated("]", 100), R"({"title": ")" + repeated("x", 70000) + "\"}",
+           R"({"maxItems": 1000, "items": {"maxItems": 1000, "items": {"maxLength": 1000,
+               "pattern": "^([a-z]{1,40}x)*$"}}})"}) {
     try {
       const auto grammar = grammar_from_schema_text(schema);
       EXPECT_LE(grammar->steps, GrammarLimits::kWork);
@@ -406,7 +418,7 @@ TEST(GrammarPattern, Lists) {
 // ---------------------------------------------------------------------------------------------- GBNF
 TEST(GrammarGbnf, Lists) {
   const auto g = grammar_from_gbnf(
-      "# a comment\nroot ::= \"a\" ( item | [0-9x-]{2,3} )* # behind a rule\n\nitem ::=\n  \"(\" root \")\" |\n  "
+      "# a comment\nroot ::= \"a\" ( item | [0-9x-]{2,3} )* # behind\n\nitem ::=\n  \"(\" root \")\" |\n  "
       "[^a-z\\n\\x41] . | \"\\u00e9\" ws?\nws ::= [ \\t]+\n");
   for (const char* yes : {"a", "a12", "a(a)", "a(a12)é  ", "a-x", "aBc", "a1234"})
     EXPECT_TRUE(accepts(*g, yes)) << yes;

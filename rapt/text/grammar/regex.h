@@ -15,7 +15,8 @@
 
 namespace rapt {
 
-// search: the texts that contain a match, as `pattern` of a schema means it; else those that match as a whole.
+// search: the texts that contain a match, as `pattern` of a schema means it; else those that match as a
+// whole.
 CharDfa regex_dfa(std::string_view pattern, bool search, GrammarBudget& budget);
 
 }  // namespace rapt

@@ -39,7 +39,7 @@ std::vector<std::uint64_t> distances(const Grammar& g) {
 
 std::string sample_text(const Grammar& g, std::uint64_t seed, std::size_t length) {
   const std::vector<std::uint64_t> far = distances(g);
-  std::uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
+  std::uint64_t state = (seed ^ seed >> 31) * 0xD6E8FEB86659FD93u;
   const auto draw = [&](std::size_t n) {  // splitmix64
     std::uint64_t x = state += 0x9E3779B97F4A7C15u;
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON schemas (2020-12) as grammars. What holds for a value is a set of schemas, each with its own keywords;
-// $ref and allOf only add to the set, anyOf and oneOf make alternatives of it. An alternative is one Shape: for
-// every type what is allowed. So that a recursion ends, there is one rule for each set.
+// $ref and allOf only add to the set, anyOf and oneOf make alternatives of it. An alternative is one Shape:
+// for every type what is allowed. So that a recursion ends, there is one rule for each set.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -388,7 +389,7 @@ class SchemaCompiler {
       only(s, {&value});
     } else if (key == "minimum" || key == "maximum" || key == "exclusiveMinimum" ||
                key == "exclusiveMaximum") {
-      if (!value.is_number()) wrong(schema, key, "must be a number");
+      if (!value.is_number() || !std::isfinite(value.number())) wrong(schema, key, "must be a number");
       const bool low = key == "minimum" || key == "exclusiveMinimum", equal = key[0] == 'm';
       s.numbers.push_back(std::make_shared<CharDfa>(decimal_compare(decimal_of(value), !low, equal, low)));
     } else if (key == "multipleOf") {
@@ -467,7 +468,8 @@ class SchemaCompiler {
   }
 
   CharDfa multiple(std::uint32_t schema, const Json& value) {
-    if (!value.is_number() || !(value.number() > 0)) wrong(schema, "multipleOf", "must be a number above 0");
+    if (!value.is_number() || !(value.number() > 0) || !std::isfinite(value.number()))
+      wrong(schema, "multipleOf", "must be a number above 0");
     const std::string text = decimal_of(value);
     const std::size_t dot = text.find('.');
     const std::size_t places = dot == text.npos ? 0 : text.size() - dot - 1;
@@ -606,7 +608,8 @@ class SchemaCompiler {
     if (s.strings.empty()) return any_text(s.min_length, s.max_length);
     CharDfa dfa = *s.strings[0];
     for (std::size_t i = 1; i < s.strings.size(); ++i) dfa = both(dfa, *s.strings[i], budget_);
-    return s.min_length == 0 && s.max_length < 0 ? dfa : both(dfa, any_text(s.min_length, s.max_length), budget_);
+    return s.min_length == 0 && s.max_length < 0 ? dfa
+                                                 : both(dfa, any_text(s.min_length, s.max_length), budget_);
   }
 
   CharDfa key_dfa(const Shape& s) {
@@ -753,11 +756,12 @@ class SchemaCompiler {
 
   // One rule for all that ask for the same patterns and lengths.
   Node string(const Shape& s, const SchemaSet& set) {
-    if (s.strings.empty()) return b_.json_string(s.min_length, s.max_length);
+    if (s.strings.empty() && s.min_length == 0 && s.max_length < 0) return b_.json_string();
     const auto [at, fresh] = strings_.try_emplace({s.strings, s.min_length, s.max_length});
     if (!fresh) return at->second;
     const Node rule = at->second = b_.state().reference(b_.state().new_rule(concat(where_, path(set[0]))));
     b_.define(rule, named(set[0], "", [&] {
+                if (s.strings.empty()) return b_.json_string(s.min_length, s.max_length);
                 return b_.sequence({b_.literal("\""), b_.automaton(string_dfa(s), true), b_.literal("\"")});
               }));
     return rule;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of a vocabulary's tokens as a tree in depth-first order: whoever walks it and is refused at a byte
-// skips all tokens that begin so. One per tokenizer, made once, shared.
+// The bytes of a vocabulary's tokens as a tree in depth-first order: whoever walks it and is refused at a
+// byte skips all tokens that begin so. One per tokenizer, made once, shared.
 #pragma once
 #include <atomic>
 #include <cstdint>
