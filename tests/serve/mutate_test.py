@@ -201,18 +201,18 @@ class Hand:
         body = copy.deepcopy(body)
         if layer in ("values", "all"):
             body = self.change(body)
-        if isinstance(body, dict) and not any(isinstance(body.get(k), (int, float)) for k in (
-                "max_tokens", "max_completion_tokens", "max_output_tokens")):
-            # Else an answer is as long as the context.
-            if path == "/v1/messages":
-                body["max_tokens"] = 2
-            elif path == "/v1/responses":
-                body["max_output_tokens"] = 2
+        if isinstance(body, dict):  # an answer shall not be as long as the context
+            def number(of, *names):
+                return any(isinstance(of.get(name), (int, float)) for name in names)
+            if path.startswith("/v1/messages") and body.get("max_tokens") not in (0, 1, -1, "", False):
+                body["max_tokens"] = 2  # a larger one would be a bound
             elif path.startswith("/api/"):
-                if not isinstance(body.get("options"), dict) or not isinstance(
-                        body["options"].get("num_predict"), (int, float)):
-                    body["options"] = {"num_predict": 2}
-            else:
+                options = body.get("options")
+                if not isinstance(options, dict) or options.get("num_predict") not in (0, 1, "", False):
+                    body["options"] = {**(options if isinstance(options, dict) else {}), "num_predict": 2}
+            elif path == "/v1/responses" and not number(body, "max_output_tokens"):
+                body["max_output_tokens"] = 2
+            elif not number(body, "max_tokens", "max_completion_tokens", "max_output_tokens"):
                 body.setdefault("n_predict", 2)
         data = json.dumps(body, ensure_ascii=d.random() < 0.5,
                           allow_nan=True).encode("utf-8", "surrogatepass")

@@ -78,7 +78,8 @@ def check_anthropic():
         equal(reply.type, "message", "a result of a tool")
 
         for body, kind in ((dict(extra_body={"temperature": 9}), anthropic.BadRequestError),
-                           (dict(max_tokens=8192), anthropic.BadRequestError)):
+                           (dict(messages=[{"role": "user", "content": "a " * 9000}]),
+                            anthropic.BadRequestError)):
             try:
                 client.messages.create(**{**asked, **body})
             except kind as e:

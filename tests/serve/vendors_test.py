@@ -198,6 +198,26 @@ def messages_read_what_was_read_before(s):
 
 
 @test
+def a_bound_beyond_the_context_is_a_bound(s):
+    """Clients of these name tens of thousands of tokens; OpenAI's are refused with the numbers."""
+    long = [{"role": "user", "content": "a " * 4070}]
+    wanted = s.chat(long, seed=1)
+    mine = good(s.one.ask("/v1/messages", {"messages": long, "max_tokens": 32000, "seed": 1})).json()
+    equal(mine["rapt"]["hash"], wanted["rapt"]["hash"])
+    end = "end_turn" if wanted["choices"][0]["finish_reason"] == "stop" else "model_context_window_exceeded"
+    equal(mine["stop_reason"], end)
+    mine = good(s.one.ask("/api/chat", {"model": "m", "messages": long, "stream": False,
+                                        "options": {"seed": 1, "num_predict": 32000}})).json()
+    equal((mine["rapt"]["hash"], mine["done_reason"]),
+          (wanted["rapt"]["hash"], wanted["choices"][0]["finish_reason"]))
+    equal(s.one.ask("/v1/responses", {"input": long, "max_output_tokens": 32000}).status, 400)
+    # A conversation without end is told to end by its own number.
+    mine = good(s.one.ask("/v1/messages", {"messages": USER, "max_tokens": 8300, "seed": 1, "rapt": {
+        "stream": {"keep": 4, "window": 60}}})).json()
+    expect(mine["stop_reason"] == "end_turn" or mine["usage"]["output_tokens"] == 8300, mine["usage"])
+
+
+@test
 def messages_go_on_with_the_last_one(s):
     begun = [*USER, {"role": "assistant", "content": "The mod"}]
     wanted = s.chat(begun, seed=2, max_tokens=12, continue_final_message=True, add_generation_prompt=False)
@@ -446,6 +466,13 @@ def check_calls(server):
         one = [i for i in mine["output"] if i["type"] == "function_call"][0]
         equal((one["name"], json.loads(one["arguments"]), one["status"]), ("weather", values, "completed"))
         expect(one["call_id"] and one["id"].startswith("fc_"), one)
+    cut = {**body, "max_output_tokens": wanted["usage"]["completion_tokens"] - 14}  # inside the arguments
+    whole = good(server.ask("/v1/responses", cut)).json()
+    streamed = gather_response(events(good(server.ask("/v1/responses", {**cut, "stream": True}))))
+    for mine in (whole, streamed):
+        equal((mine["status"], [(i["type"], i["status"]) for i in mine["output"]]),
+              ("incomplete", [("function_call", "incomplete")]))
+    equal(whole["output"][0]["arguments"], streamed["output"][0]["arguments"])
 
     # Ollama has no tool_choice: what is said freely, with the function offered.
     free = good(server.ask("/v1/chat/completions", {"messages": USER, "seed": 3, "max_tokens": 30,
@@ -633,7 +660,8 @@ WRONG = [
     ("/api/chat", {"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
     ("/api/chat", {"messages": [{"role": "assistant", "tool_calls": [{"function": {
         "name": "f", "arguments": "{}"}}]}]}, "messages[0].tool_calls[0].function.arguments"),
-    ("/api/chat", {"think": "a lot"}, "think"), ("/api/chat", {"top_logprobs": 2}, "top_logprobs"),
+    ("/api/chat", {"think": "a lot"}, "think"), ("/api/chat", {"think": True}, "think"),
+    ("/api/chat", {"top_logprobs": 2}, "top_logprobs"),
     ("/api/chat", {"rapt": {"resume": True}}, "rapt.resume"),
     ("/api/generate", {"suffix": "b"}, "suffix"),
     ("/api/generate", {"template": "{{ .Prompt }}"}, "template"),

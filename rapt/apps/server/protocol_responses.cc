@@ -486,10 +486,13 @@ std::string ResponsesWriter::reply(const AnswerMessage& message, const AnswerEnd
   if (!message.reasoning.empty()) items_.push_back({.kind = Part::reasoning, .text = message.reasoning});
   if (!message.text.empty())
     items_.push_back({.kind = Part::text, .text = message.text, .logprobs = logprobs_});
+  if (cut && message.calls.empty() && !items_.empty()) items_.back().whole = false;
   for (const AnswerMessage::Call& call : message.calls)
-    items_.push_back(
-        {.kind = Part::call_begin, .text = call.arguments, .call_id = call.id, .name = call.name});
-  if (cut && !items_.empty()) items_.back().whole = false;
+    items_.push_back({.kind = Part::call_begin,
+                      .text = call.arguments,
+                      .call_id = call.id,
+                      .name = call.name,
+                      .whole = call.whole});
   return response(cut ? "incomplete" : "completed", &end);
 }
 

@@ -137,6 +137,11 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
     }
   job->asked = dialect(job->form).read(body, m.read);
   CompletionRequest& asked = job->asked;
+  if (vendor_of(job->route) == Vendor::ollama && m.answers && !m.answers->knows_thoughts())
+    if (const Json* think = asked.variables.find("enable_thinking"); think && think->boolean())
+      throw ApiError(400, "unsupported_parameter",
+                     concat("'think': model '", m.name, "' does not; its chat template has no words for it."),
+                     "think");
   job->head = {.id = concat(dialect(job->form).id, random_id()),
                .created = now,
                .model = m.name,
@@ -150,8 +155,13 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
   if (asked.chat) prompts.push_back(m.chat_prompt(asked));
   else
     for (const TextOrIds& p : asked.prompts) prompts.push_back(m.prompt_ids(p, asked.add_special_tokens));
-  const Dim context = m.engine->context(), most = asked.generate.max_tokens;
-  Dim tokens = 0;
+  const Dim context = m.engine->context();
+  Dim most = asked.generate.max_tokens, tokens = 0;
+  // What Anthropic's and Ollama's clients name is a bound (the first must name one, and name tens of
+  // thousands): the answer ends where the context does, and says so.
+  if (vendor_of(job->route) != Vendor::openai && !endless && !m.translates() &&
+      most > context - static_cast<Dim>(prompts[0].size()))
+    asked.generate.max_tokens = most = -1;
   for (const std::vector<std::int32_t>& p : prompts) {
     const auto n = static_cast<Dim>(p.size());
     tokens += n;
