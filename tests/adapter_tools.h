@@ -56,9 +56,9 @@ inline PeftToy read_peft_toy(const std::string& name) {
   out.model = read_toy(std::string(need(out.adapter.json, "toy").string()));
   // The model's own matrices beside factors of them; a tied output matrix is the table of tokens.
   if (const Json* copies = out.adapter.json.find("copies"))
-    for (const Json& name : copies->array()) {
+    for (const Json& whole : copies->array()) {
       ToyTensor copy = out.model.tensor("model.embed_tokens.weight");
-      copy.name = name.string();
+      copy.name = whole.string();
       out.adapter.tensors.push_back(std::move(copy));
     }
   return out;
