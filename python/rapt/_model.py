@@ -277,6 +277,8 @@ class Model:
     # ----------------------------------------------------------------------------------------------- answers
     def _ask(self, prompt, options, listens, special=False, variables=None, hold=0):
         ids, chat = self._ids(prompt, special, variables)
+        if chat and ("schema" in options or "grammar" in options):
+            options = dict(options, messages=True)
         return _rapt.ask(self._engine(), ids, options, hold, listens), ids, chat
 
     def generate(self, prompt, *, on_token=None, special=False, variables=None, **options):
@@ -289,7 +291,8 @@ class Model:
         repeat_penalty, repeat_last_n, frequency_penalty, presence_penalty, mirostat, mirostat_tau,
         mirostat_eta, seed (drawn, and kept in the answer), stop (a text or several), logit_bias ({id:
         value}), ignore_eos, logprobs (True, or how many others), samples (then a list of answers), beams,
-        length_penalty, chunk (prompt tokens of a pass).
+        length_penalty, chunk (prompt tokens of a pass), schema (the answer is JSON of this schema: a dict,
+        its JSON, or a pydantic class), grammar (… a text of this grammar, GBNF).
 
         `on_token(piece)` hears each Piece; False ends the answer.
 
@@ -298,6 +301,8 @@ class Model:
         >>> len(a.ids), a.finish, len(a.logprobs), len(a.top[0])
         (5, 'length', 5, 2)
         >>> a == m.generate("ROMEO:", max_tokens=5, temperature=0, seed=7)
+        True
+        >>> str(m.generate("Is it so?", schema={"enum": ["yes", "no"]})) in ('"yes"', '"no"')
         True
         """
         several = options.get("samples") is not None

@@ -14,12 +14,12 @@ namespace {
 constexpr std::string_view kName = "markedname", kOther = "othername", kKey = "markedkey",
                            kValue = "markedvalue", kFirstId = "markedid1", kSecondId = "markedid2",
                            kText = "markedtext", kThought = "markedthought";
-constexpr std::string_view kSpace = " \t\r\n";
+constexpr std::string_view kWhite = " \t\r\n";
 
 std::string_view trim(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(kSpace);
+  const std::size_t first = text.find_first_not_of(kWhite);
   if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpace) + 1 - first);
+  return text.substr(first, text.find_last_not_of(kWhite) + 1 - first);
 }
 
 Json message(const char* role, std::string_view content) {
@@ -154,11 +154,11 @@ class Learner {
     const std::pair<std::size_t, std::size_t> none = {0, 0};
     const std::size_t key = text.find(concat("\"", kKey, "\""), from);
     if (key == std::string_view::npos || key == 0) return none;
-    const std::size_t begin = text.find_last_not_of(kSpace, key - 1);
+    const std::size_t begin = text.find_last_not_of(kWhite, key - 1);
     if (begin == std::string_view::npos || text[begin] != '{') return none;
     std::size_t at = key + kKey.size() + 2;
     const auto next = [&](std::string_view what) {
-      at = std::min(text.find_first_not_of(kSpace, at), text.size());
+      at = std::min(text.find_first_not_of(kWhite, at), text.size());
       if (!text.substr(at).starts_with(what)) return false;
       at += what.size();
       return true;
@@ -191,7 +191,7 @@ class Learner {
     if (!answers.think_end.empty() && !answers.channels)
       if (const std::size_t thought = opening.rfind(answers.think_end); thought != opening.npos)
         opening.remove_prefix(thought + answers.think_end.size());
-    opening.remove_prefix(std::min(opening.find_first_not_of(kSpace), opening.size()));
+    if (!answers.channels) opening.remove_prefix(std::min(opening.find_first_not_of(kWhite), opening.size()));
     if (opening.empty()) return {};
     form.begin = with_holes(opening);
     form.middle = with_holes(text.substr(name + kName.size(), begin - name - kName.size()));
@@ -245,8 +245,10 @@ AnswerForm learn_answer_form(const ChatTemplate& chat, const ChatOptions& option
   return Learner(chat, options, stops).learn();
 }
 
-bool prompt_thinks(const AnswerForm& form, std::string_view prompt) {
-  return !form.channels && !form.think_begin.empty() && trim(prompt).ends_with(form.think_begin);
+PromptThought prompt_thought(const AnswerForm& form, std::string_view prompt) {
+  if (form.channels || form.think_begin.empty()) return PromptThought::none;
+  if (trim(prompt).ends_with(form.think_begin)) return PromptThought::begun;
+  return trim(prompt).ends_with(form.think_end) ? PromptThought::ended : PromptThought::none;
 }
 
 CallForm plain_call_form() {

@@ -48,8 +48,10 @@ struct AnswerForm {
 // as long as rendering a dozen short conversations.
 AnswerForm learn_answer_form(const ChatTemplate& chat, const ChatOptions& options,
                              std::span<const std::string> stops);
-// Whether a prompt ends with the beginning of a thought.
-bool prompt_thinks(const AnswerForm& form, std::string_view prompt);
+// What a prompt ends with: the beginning of a thought, or the end of one that was left empty, so that the
+// answer has none.
+enum class PromptThought { none, begun, ended };
+PromptThought prompt_thought(const AnswerForm& form, std::string_view prompt);
 // {"name": "…", "arguments": {…}}, for models whose template knows no calls.
 CallForm plain_call_form();
 

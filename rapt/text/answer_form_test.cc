@@ -31,7 +31,7 @@ std::vector<Shape> shapes() {
   all.push_back(
       {"tags",
        kTurns +
-           "{% for c in m.tool_calls %}{% if m.content or not loop.first %}\n{% endif %}<tool_call>\n"
+           "{% for c in m.tool_calls %}{% if m.content or not loop.first %}{{ '\n' }}{% endif %}<tool_call>\n"
            "{\"name\": \"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}\n"
            "</tool_call>{% endfor %}" +
            kClose,
@@ -90,8 +90,8 @@ std::vector<Shape> shapes() {
       {"fences",
        "{% for m in messages %}{% if m.role == 'user' %}<U>{{ m.content }}{% else %}<A>{% if m.tool_calls "
        "%}<calls>{% for c in m.tool_calls %}<call>function<sep>{{ c.function.name + '\n```json\n' + "
-       "c.function.arguments + '\n```' }}</call>{% if not loop.last %}\n{% endif %}{% endfor %}</calls>"
-       "{% else %}{{ m.content.split('</think>')[-1] }}{% endif %}<|end_turn|>{% endif %}{% endfor %}"
+       "c.function.arguments + '\n```' }}</call>{% if not loop.last %}{{ '\n' }}{% endif %}{% endfor %}"
+       "</calls>{% else %}{{ m.content.split('</think>')[-1] }}{% endif %}<|end_turn|>{% endif %}{% endfor %}"
        "{% if add_generation_prompt %}<A><think>\n{% endif %}",
        {.begin = "<calls><call>function<sep>",
         .middle = "\n```json\n",
@@ -132,6 +132,14 @@ TEST(AnswerForm, IsLearnedFromTheTemplate) {
   }
 }
 
+TEST(AnswerForm, APromptMayHaveThoughtAlready) {
+  const AnswerForm form{.think_begin = "<think>", .think_end = "</think>"};
+  EXPECT_EQ(prompt_thought(form, "<A>"), PromptThought::none);
+  EXPECT_EQ(prompt_thought(form, "<A><think>\n"), PromptThought::begun);
+  EXPECT_EQ(prompt_thought(form, "<A><think>\n\n</think>\n\n"), PromptThought::ended);
+  EXPECT_EQ(prompt_thought({}, "<A><think>\n"), PromptThought::none);
+}
+
 TEST(AnswerForm, OfChannels) {
   const std::string source =
       "{% for m in messages %}<|start|>{{ m.role }}{% if m.tool_calls %}"
@@ -144,7 +152,7 @@ TEST(AnswerForm, OfChannels) {
   const AnswerForm form = learn_answer_form(ChatTemplate(source), {}, stops);
   EXPECT_TRUE(form.channels);
   EXPECT_EQ(form.text_begin, "<|channel|>final<|message|>");
-  EXPECT_EQ(form.calls.begin, "to=functions.");
+  EXPECT_EQ(form.calls.begin, " to=functions.");
   EXPECT_EQ(form.calls.middle, "<|channel|>commentary json<|message|>");
   EXPECT_EQ(form.calls.end, "");
 }
@@ -213,7 +221,7 @@ TEST(AnswerParser, SaysWhatWasSaid) {
   };
   EXPECT_EQ(read(0, all[0].answer),
             "|text:Let me see.|call0:add|args0:{\"a\": [1, \"}\\\"\"]}|end0:|call1:mul|args1:{}|end1:");
-  EXPECT_EQ(read(1, all[1].answer).substr(0, 35), "|think:hm\n\nyes|text:Let me see.|call");
+  EXPECT_EQ(read(1, all[1].answer).substr(0, 36), "|think:hm\n\nyes|text:Let me see.|call");
   EXPECT_EQ(read(1, "  no thought "), "|text:  no thought ");
   EXPECT_EQ(read(1, "a\n</think>\n\nb", true), "|think:a|text:b");
   EXPECT_EQ(read(1, "never ended", true), "|think:never ended");

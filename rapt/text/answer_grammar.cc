@@ -23,7 +23,7 @@ class AnswerRulesBuilder {
 
   std::shared_ptr<const Grammar> build() {
     std::vector<Node> parts;
-    if (!form_.think_begin.empty()) parts.push_back(thought());
+    if (!form_.think_begin.empty() && rules_.thought != PromptThought::ended) parts.push_back(thought());
     parts.push_back(said());
     return b_.build(b_.sequence(std::move(parts)));
   }
@@ -88,7 +88,7 @@ class AnswerRulesBuilder {
   Node thought() {
     const Node space = b_.repeat(b_.character({{'\n', '\n'}, {' ', ' '}}), 0, 2);
     const Node rest = b_.sequence({text_before(form_.think_end), spell(form_.think_end), space});
-    if (rules_.thinks) return rest;
+    if (rules_.thought == PromptThought::begun) return rest;
     return b_.optional(b_.sequence({spell(form_.think_begin), rest}));
   }
 

@@ -17,7 +17,7 @@ namespace rapt {
 class Tokenizer;
 
 struct AnswerRules {
-  bool thinks = false;  // the prompt has begun a thought
+  PromptThought thought = PromptThought::none;  // … of the prompt
   // The text: any, an object, of this schema.
   enum class Text { any, json_object, schema } text = Text::any;
   Json schema;

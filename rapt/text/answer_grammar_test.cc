@@ -80,7 +80,7 @@ TEST(AnswerGrammar, TextOrCallsWithTags) {
     EXPECT_TRUE(automatic(good)) << good;
   for (const std::string& bad :
        {kOne + " and text", kOne.substr(0, 30), std::string("<tool_call>"), std::string("<tool_call> {"),
-        "<tool_call>\n{\"name\": \"h\", \"arguments\": {}}",
+        std::string("<tool_call>\n{\"name\": \"h\", \"arguments\": {}}"),
         kOne.substr(0, kOne.find("true")) + "1}}\n</tool_call>", std::string("a[CALLS]b")})
     EXPECT_FALSE(automatic(bad)) << bad;
   const Allowed required{form, rules_with({"f"}, true)};
@@ -114,7 +114,7 @@ TEST(AnswerGrammar, ACallThatIsTheWholeAnswer) {
   for (const std::string& good : {call, std::string("text"), std::string(), std::string("{\"title\": 1}"),
                                   " " + call, std::string("{\"nam"), std::string("{\"name\": 1")})
     EXPECT_TRUE(automatic(good)) << good;
-  for (const std::string& bad : {std::string("{\"name\": \""), call + " ", "{\"name\": \"x\""})
+  for (const std::string& bad : {std::string("{\"name\": \""), call + " ", std::string("{\"name\": \"x\"")})
     EXPECT_FALSE(automatic(bad)) << bad;
 }
 
@@ -126,7 +126,10 @@ TEST(AnswerGrammar, ThoughtsAreFreeAndTheRestIsNot) {
   const Allowed may{form, rules};
   EXPECT_TRUE(may("true") && may("<think>a { b</think>\n\nfalse") && may("<think></think>true"));
   EXPECT_FALSE(may("<think>a</think>") || may("<think>a") || may("x") || may("<think>a</think>x"));
-  rules.thinks = true;
+  rules.thought = PromptThought::ended;
+  EXPECT_TRUE((Allowed{form, rules})("true"));
+  EXPECT_FALSE((Allowed{form, rules})("<think>a</think>true"));
+  rules.thought = PromptThought::begun;
   const Allowed must{form, rules};
   EXPECT_TRUE(must("a <tool_call> { b</think>\n\ntrue"));
   EXPECT_FALSE(must("true") || must("a</think>x"));

@@ -22,10 +22,10 @@ SpecifiedAnswer specify_answer(const Checkpoint& c, const AnswerSpec& spec, cons
       for (const std::int32_t id : ends) stops.push_back(t.text_of(id));
       out.form = learn_answer_form(*chat, chat_options(t), stops);
       out.form.calls = {};
-      out.thinks = prompt_thinks(out.form, t.decode(prompt, true));
+      out.thought = prompt_thought(out.form, t.decode(prompt, true));
       out.shown_ids = form_ids(out.form, t);
     }
-    AnswerRules rules{.thinks = out.thinks, .schema_where = "schema"};
+    AnswerRules rules{.thought = out.thought, .schema_where = "schema"};
     rules.text = spec.schema ? AnswerRules::Text::schema : AnswerRules::Text::json_object;
     if (spec.schema) rules.schema = *spec.schema;
     grammar = answer_grammar(out.form, rules, t);

@@ -24,7 +24,7 @@ struct SpecifiedAnswer {
   std::shared_ptr<const Constraint> constraint;
   // How the answer is told apart, where the model may think before it says what was asked for.
   AnswerForm form;
-  bool thinks = false;
+  PromptThought thought = PromptThought::none;
   std::vector<std::int32_t> shown_ids;  // GenerateOptions
 };
 

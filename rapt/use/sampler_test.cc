@@ -249,20 +249,22 @@ TEST(Sampler, GreedyTakesTheFirstOfTheLargest) {
 TEST(Sampler, AFilterIsASmallerVocabulary) {
   class Every : public Constraint {  // the tokens of a list
    public:
-    explicit Every(std::vector<std::uint64_t> bits, bool tells) : bits_(std::move(bits)), tells_(tells) {}
+    explicit Every(std::vector<std::uint64_t> bits) : bits_(std::move(bits)) {}
     std::unique_ptr<Constraint> copy() const override { return nullptr; }
     void mask(std::span<std::uint64_t> allowed) override {
       for (std::size_t i = 0; i < bits_.size(); ++i) allowed[i] &= bits_[i];
     }
     bool allows(std::int32_t id) override {
-      return tells_ && (bits_[static_cast<std::size_t>(id) / 64] >> (id % 64) & 1) != 0;
+      ++asked;
+      return (bits_[static_cast<std::size_t>(id) / 64] >> (id % 64) & 1) != 0;
     }
     void accept(std::int32_t) override {}
+    int asked = 0;
 
    private:
     std::vector<std::uint64_t> bits_;
-    bool tells_;  // false: one by one it says no to all, so that its mask is asked
   };
+  int most = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const Dim V = 70 + static_cast<Dim>(seed) * 3;
     const std::vector<float> all = random_logits(V, seed);
@@ -282,14 +284,17 @@ TEST(Sampler, AFilterIsASmallerVocabulary) {
     if (seed % 2 == 0) o.top_p = 0.7;
     if (seed % 5 == 0) o.top_k = 3;
     const TokenChoice wanted = Sampler(o, 1).choose(some, {}, 4, -1);
-    Every asked(bits, true), shy(bits, false);
-    for (const TokenFilter& filter : {TokenFilter{.allowed = bits}, TokenFilter{.constraint = &asked},
-                                      TokenFilter{.allowed = bits, .constraint = &shy}}) {
+    Every every(bits);
+    for (const TokenFilter& filter : {TokenFilter{.allowed = bits}, TokenFilter{.constraint = &every},
+                                      TokenFilter{.allowed = bits, .constraint = &every}}) {
       const TokenChoice got = Sampler(o, 1).choose(all, {}, 4, 0, filter);
       EXPECT_EQ(got.id, ids[static_cast<std::size_t>(wanted.id)]) << seed;
       EXPECT_EQ(got.logprob, Sampler(o, 1).choose(all, {}, 4, 0, {.allowed = bits}).logprob);
     }
+    if (o.temperature == 0) most = std::max(most, every.asked);
+    else EXPECT_EQ(every.asked, 0);
   }
+  EXPECT_GE(most, 5);  // more than are tried one by one: its mask decided
 }
 
 TEST(Sampler, LogProbabilitiesAreTheModelsOwn) {

@@ -316,7 +316,7 @@ def conversations_with_calls_are_rendered(s):
     said = s.plain.ask("/apply-template",
                        {"messages": talk, "tools": TOOLS[:1], "tool_choice": "required"}).json()["prompt"]
     expect(
-        '<|im_start|>assistant\n{"name": "weather", "arguments": {"city": "Bonn", "days": 2}}<|im_end|>' in said,
+        'assistant\n{"name": "weather", "arguments": {"city": "Bonn", "days": 2}}<|im_end|>' in said,
         said)
     expect("Result of the call: rain" in said and '"description": "Of a city."' in said, said)
     expect(s.chat(messages=talk, tools=TOOLS, max_tokens=5)["choices"][0]["message"], "goes on")
@@ -440,6 +440,27 @@ def hostile_schemas_and_grammars_end_in_an_error(s):
                                                             for i in range(3000)), "\0", "root ::= [z-a]"):
         equal(s.ask(grammar=grammar, max_tokens=1).status, 400, grammar[:40])
     expect(s.tools.alive(), s.tools.errors()[-500:])
+
+
+@test
+def thoughts_come_first_and_apart(s):
+    """A template whose prompt begins a thought, and one whose prompt ends it."""
+    form = {"json_schema": ADD, "seed": 4}
+    template = pathlib.Path(s.folder.name) / "thoughts"
+    ending = "{{ '<think>\\n' }}{% if quick %}{{ '\\n</think>\\n' }}{% endif %}"
+    template.write_text(f"{TOOLS_TEMPLATE}{{% if add_generation_prompt %}}{ending}{{% endif %}}")
+    with Server(s.args, "--cache-type", "f32", "--chat-template", template) as server:
+        for more in ({}, form):
+            c = s.chat(server, **{"seed": 4, **more}, max_tokens=12)["choices"][0]
+            equal((c["message"]["content"], c["finish_reason"]), ("", "length"), "it only thought")
+            streamed = "".join(x["delta"].get("reasoning_content", "")
+                               for chunk in s.stream(server, **{"seed": 4, **more}, max_tokens=12)
+                               for x in chunk["choices"])
+            equal(streamed, c["message"]["reasoning_content"], "thoughts of a stream")
+            expect(streamed, "nothing was thought")
+        quick = {"chat_template_kwargs": {"quick": True}}
+        c = s.chat(server, **form, **quick, max_tokens=50)["choices"][0]
+        expect("reasoning_content" not in c["message"] and allowed(ADD, json.loads(c["message"]["content"])), c)
 
 
 @test

@@ -78,7 +78,7 @@ AnswerSpec spec_args(Args& args) {
 
 // What such an answer says, without what the model thought.
 std::string said(const SpecifiedAnswer& form, std::string_view text) {
-  AnswerParser parser(form.form, {.thinks = form.thinks});
+  AnswerParser parser(form.form, {.thinks = form.thought == PromptThought::begun});
   AnswerMessage message;
   for (const AnswerPart& part : parser.push(text)) message.add(part);
   for (const AnswerPart& part : parser.finish()) message.add(part);

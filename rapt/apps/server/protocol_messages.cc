@@ -325,10 +325,12 @@ std::string message_usage(const Usage& u) {
 // "stop_reason":…,"stop_sequence":…
 std::string message_stop(const AnswerEnd& end) {
   const std::string& stop = end.choice.stop;
-  const std::string_view reason = end.choice.finish != Finish::stop ? "max_tokens"
-                                  : end.called                      ? "tool_use"
-                                  : !stop.empty()                   ? "stop_sequence"
-                                                                    : "end_turn";
+  const std::string_view reason =
+      end.choice.finish != Finish::stop
+          ? end.choice.finish_detail == "context" ? "model_context_window_exceeded" : "max_tokens"
+      : end.called    ? "tool_use"
+      : !stop.empty() ? "stop_sequence"
+                      : "end_turn";
   return concat("\"stop_reason\":\"", reason,
                 "\",\"stop_sequence\":", reason == "stop_sequence" ? in_quotes(stop) : "null");
 }

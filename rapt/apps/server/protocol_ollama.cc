@@ -396,9 +396,10 @@ void OllamaWriter::part(std::string& out, const AnswerPart& part) {
   switch (part.kind) {
     case Part::text: out += line(said(part.text, "", ""), std::exchange(logprobs_, {})); break;
     case Part::reasoning: out += line(said("", part.text, ""), std::exchange(logprobs_, {})); break;
-    case Part::call_begin: name_ = part.text, id_ = part.id, arguments_.clear(); break;
+    case Part::call_begin: name_ = part.text, id_ = part.id, arguments_.clear(), calling_ = true; break;
     case Part::call_arguments: arguments_ += part.text; break;
     case Part::call_end:
+      calling_ = false;
       out += line(is_json_object(arguments_) ? said("", "", call_json(id_, name_, arguments_))
                                              : said(arguments_, "", ""),
                   std::exchange(logprobs_, {}));
@@ -423,7 +424,7 @@ std::string OllamaWriter::ending(const AnswerEnd& end) const {
 }
 
 void OllamaWriter::end(std::string& out, const AnswerEnd& end) {
-  out += line(said("", "", ""), logprobs_, ending(end));
+  out += line(said(calling_ ? arguments_ : "", "", ""), logprobs_, ending(end));  // of a call that was cut
 }
 
 std::string OllamaWriter::reply(const AnswerMessage& message, const AnswerEnd& end) {

@@ -377,9 +377,9 @@ std::string_view finish_reason(Finish finish, bool called) {
 std::optional<AnswerParser> answer_parser(const CompletionRequest& request, const ReplyHead& head,
                                           int index) {
   if (!request.chat || !request.form) return std::nullopt;
-  return AnswerParser(
-      *request.form,
-      {.thinks = request.thinks, .calls = request.tools.active(), .seed = concat(head.id, "/", index)});
+  return AnswerParser(*request.form, {.thinks = request.thought == PromptThought::begun,
+                                      .calls = request.tools.active(),
+                                      .seed = concat(head.id, "/", index)});
 }
 
 AnswerMessage answer_message(const CompletionRequest& request, const ReplyHead& head,

@@ -63,10 +63,10 @@ struct CompletionRequest {
   ToolRequest tools;
 
   AnswerFormat format;  // what the text of an answer must be
-  // How the answer is told apart, and whether its prompt has begun a thought; set by who knows the model
+  // How the answer is told apart, and what its prompt has of a thought; set by who knows the model
   // (served_answers.h). null: all of it is text.
   const AnswerForm* form = nullptr;
-  bool thinks = false;
+  PromptThought thought = PromptThought::none;
 
   // --- text
   std::vector<TextOrIds> prompts;  // choice number = prompt * generate.samples + sample

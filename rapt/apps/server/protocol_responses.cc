@@ -248,7 +248,11 @@ constexpr std::array kResponses = std::to_array<Field<Rsp>>({
      }},
     {boolean_rule("store", "Without effect: nothing is kept, and the reply says so.")},
     {items_rule("metadata", Kind::object, 16, "Told again in the reply."),
-     [](Rsp& r, J v, P) { r.tell("metadata", v); }},
+     [](Rsp& r, J v, P path) {
+       for (const Json::Member& m : v.object())
+         check_field(string_rule("", 0, 2048, ""), m.value, concat(path, ".", m.key.substr(0, 64)));
+       r.tell("metadata", v);
+     }},
     {string_rule("user", 0, 1024, "Who asks, for the log."),
      [](Rsp& r, J v, P) { r.translation.set("user", v); }},
     {any_rule("previous_response_id", "Refused: nothing is kept; send the conversation in input."),
@@ -482,10 +486,13 @@ std::string ResponsesWriter::reply(const AnswerMessage& message, const AnswerEnd
   if (!message.reasoning.empty()) items_.push_back({.kind = Part::reasoning, .text = message.reasoning});
   if (!message.text.empty())
     items_.push_back({.kind = Part::text, .text = message.text, .logprobs = logprobs_});
+  if (cut && message.calls.empty() && !items_.empty()) items_.back().whole = false;
   for (const AnswerMessage::Call& call : message.calls)
-    items_.push_back(
-        {.kind = Part::call_begin, .text = call.arguments, .call_id = call.id, .name = call.name});
-  if (cut && !items_.empty()) items_.back().whole = false;
+    items_.push_back({.kind = Part::call_begin,
+                      .text = call.arguments,
+                      .call_id = call.id,
+                      .name = call.name,
+                      .whole = call.whole});
   return response(cut ? "incomplete" : "completed", &end);
 }
 

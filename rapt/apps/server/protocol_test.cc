@@ -683,24 +683,28 @@ TEST(Protocol, CallsAsDeltasAndAsAWhole) {
   const ReplyChoice choice{.index = 0, .text = all, .finish = Finish::stop};
   writer.finish(out, choice, {});
   writer.done(out, {});
-  std::string deltas;
-  for (const Json& e : events_of(out)) deltas += at(e, "choices.0.delta").dump(0) + "\n";
   const Json message =
       at(parse_json(completion_reply(request, kWireHead, {&choice, 1}, {}, nullptr, nullptr, {})),
          "choices.0.message");
   const std::string id = at(message, "tool_calls.0.id").string();
-  EXPECT_EQ(deltas,
-            concat(R"({"role":"assistant","content":""})", "\n", R"({"reasoning_content":"a"})", "\n",
-                   R"({"tool_calls":[{"index":0,"id":")", id,
-                   R"(","type":"function","function":{"name":"f","arguments":""}}]})", "\n",
-                   R"({"tool_calls":[{"index":0,"function":{"arguments":"{\"x\""}}]})", "\n",
-                   R"({"tool_calls":[{"index":0,"function":{"arguments":": \"\\\"}\"}"}}]})", "\n{}\n"));
-  EXPECT_EQ(at(events_of(out).back(), "choices.0.finish_reason").string(), "tool_calls");
-  EXPECT_EQ(
-      message.dump(0),
-      concat(
-          R"({"role":"assistant","content":null,"reasoning_content":"a","tool_calls":[{"id":")", id,
-          R"(","type":"function","function":{"name":"f","arguments":"{\"x\": \"\\\"}\"}"}}],"refusal":null})"));
+  const std::string wanted[] = {R"({"role":"assistant","content":""})",
+                                R"({"reasoning_content":"a"})",
+                                R"({"tool_calls":[{"index":0,"id":")" + id +
+                                    R"(","type":"function","function":{"name":"f","arguments":""}}]})",
+                                R"({"tool_calls":[{"index":0,"function":{"arguments":"{\"x\""}}]})",
+                                R"({"tool_calls":[{"index":0,"function":{"arguments":": \"\\\"}\"}"}}]})",
+                                "{}"};
+  const std::vector<Json> events = events_of(out);
+  ASSERT_EQ(events.size(), std::size(wanted));
+  for (std::size_t i = 0; i < events.size(); ++i)
+    EXPECT_EQ(at(events[i], "choices.0.delta").dump(0), parse_json(wanted[i]).dump(0));
+  EXPECT_EQ(at(events.back(), "choices.0.finish_reason").string(), "tool_calls");
+  const std::string call =
+      R"({"id":")" + id + R"(","type":"function","function":{"name":"f","arguments":"{\"x\": \"\\\"}\"}"}})";
+  EXPECT_EQ(message.dump(0),
+            parse_json(concat(R"({"role":"assistant","content":null,"reasoning_content":"a","tool_calls":[)",
+                              call, R"(],"refusal":null})"))
+                .dump(0));
 }
 
 // M1 to M5 of what broke openai-python, as properties of whatever is written.

@@ -94,7 +94,7 @@ Json ToolRequest::for_template() const {
   for (const ToolFunction& f : functions) {
     Json tool, function;
     function.set("name", f.name);
-    function.set("description", f.description);
+    if (!f.description.empty()) function.set("description", f.description);
     Json none;
     none.set("type", "object");
     none.set("properties", Json::Object{});

@@ -134,7 +134,8 @@ class OllamaWriter : public PartWriter {
 
   static std::string call_json(std::string_view id, std::string_view name, std::string_view arguments);
 
-  std::string name_, id_, arguments_;  // of a call that is being written
+  bool calling_ = false;  // a call is being written
+  std::string name_, id_, arguments_;
 };
 
 class OllamaChatWriter final : public OllamaWriter {

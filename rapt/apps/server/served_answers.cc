@@ -127,10 +127,10 @@ Json ServedAnswers::variables(const CompletionRequest& asked) const {
 
 void ServedAnswers::set_form(CompletionRequest& asked, std::string_view prompt) const {
   asked.form = asked.tools.active() && calls().plain ? &plain_form_ : &form_;
-  asked.thinks = prompt_thinks(form_, prompt);
+  asked.thought = prompt_thought(form_, prompt);
   const bool told_apart = asked.tools.active() || form_.channels || !form_.think_begin.empty();
   if (!told_apart || asked.format.kind == AnswerFormat::Kind::grammar)
-    asked.form = nullptr, asked.thinks = false;
+    asked.form = nullptr, asked.thought = PromptThought::none;
 }
 
 // ------------------------------------------------------------------------------------------------- grammars
@@ -152,9 +152,10 @@ std::shared_ptr<const Constraint> ServedAnswers::constraint(const CompletionRequ
 }
 
 std::shared_ptr<const TokenGrammar> ServedAnswers::grammar(const CompletionRequest& asked) {
-  AnswerRules rules{.thinks = asked.thinks,
+  AnswerRules rules{.thought = asked.thought,
                     .required = asked.tools.choice == ToolRequest::Choice::required,
                     .parallel = asked.tools.parallel};
+  if (rules.required && asked.tools.allowed.size() == 1) rules.parallel = false;  // one that is named, once
   using Kind = AnswerFormat::Kind;
   const Kind kind = asked.format.kind;
   rules.text = kind == Kind::json_object   ? AnswerRules::Text::json_object
@@ -168,8 +169,8 @@ std::shared_ptr<const TokenGrammar> ServedAnswers::grammar(const CompletionReque
 
   // Strings are written with their lengths or as JSON, so that different requests have different texts.
   std::string text =
-      concat(static_cast<int>(kind), asked.thinks, rules.required, rules.parallel, asked.chat, " ",
-             asked.format.grammar.size(), " ", asked.format.grammar, rules.schema.dump(0));
+      concat(static_cast<int>(kind), static_cast<int>(asked.thought), rules.required, rules.parallel,
+             asked.chat, " ", asked.format.grammar.size(), " ", asked.format.grammar, rules.schema.dump(0));
   for (const AnswerRules::Function& f : rules.functions)
     text += concat(" ", f.name.size(), f.name, f.parameters.dump(0));
   const Key key = sha256(text);

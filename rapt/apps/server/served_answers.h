@@ -37,9 +37,12 @@ class ServedAnswers {
   // the template has no words for.
   Json messages(const CompletionRequest& asked) const;
   Json variables(const CompletionRequest& asked) const;
-  // Sets how the answer behind this prompt is told apart: CompletionRequest::form and thinks.
+  // Sets how the answer behind this prompt is told apart: CompletionRequest::form and thought.
   void set_form(CompletionRequest& asked, std::string_view prompt) const;
   const std::vector<std::int32_t>& shown_ids() const { return shown_ids_; }
+  // What the template has words for.
+  bool knows_calls() const { return form_.calls.known(); }
+  bool knows_thoughts() const { return form_.channels || !form_.think_begin.empty(); }
 
   // After set_form(). null: anything may be answered. Fails with an ApiError 400 that names the schema's
   // keyword and place. Any thread; takes up to a fifth of a second where the grammar is new.

@@ -122,6 +122,8 @@ OllamaModel ollama_model(const ServedModel& m) {
       o.type += static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
   if (m.writes()) o.capabilities.emplace_back("completion");
   if (m.embeds()) o.capabilities.emplace_back("embedding");
+  if (m.answers && m.answers->knows_calls()) o.capabilities.emplace_back("tools");
+  if (m.answers && m.answers->knows_thoughts()) o.capabilities.emplace_back("thinking");
   return o;
 }
 

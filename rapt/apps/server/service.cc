@@ -118,9 +118,13 @@ const Path* find_path(std::string_view path, std::string_view method, bool& know
   return found;
 }
 
+// A page of another site can send text without asking first, JSON it cannot. Ollama's clients send no type at
+// all; a page's request would have an origin.
 bool is_json(const http::Request& request) {
   const std::string* type = request.find("content-type");
-  if (!type) return false;
+  if (!type)
+    return vendor_of(request.path) == Vendor::ollama && !request.find("origin") &&
+           !request.find("sec-fetch-site");
   std::string lower;
   for (const char c : type->substr(0, type->find(';')))
     if (c != ' ') lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -249,11 +253,12 @@ std::optional<http::Reply> Service::on_head(const http::Request& request) {
   return reply;
 }
 
-http::Reply Service::on_refused(int status, std::string_view why) {
+http::Reply Service::on_refused(int status, std::string_view why, std::string_view path) {
   State& s = *state_;
   ++s.metrics.refused[concat("http_", status)];
   return error_reply(
-      ApiError(status, status == 413 ? "request_too_large" : "invalid_request", std::string(why)));
+      ApiError(status, status == 413 ? "request_too_large" : "invalid_request", std::string(why)),
+      vendor_of(path), "req-" + random_id());
 }
 
 void Service::on_request(http::Exchange exchange, http::Request request) {

@@ -59,7 +59,7 @@ class Service final : public http::Handler {
   void on_request(http::Exchange exchange, http::Request request) override;
   void on_gone(http::Exchange exchange) override;
   void on_room(http::Exchange exchange) override;
-  http::Reply on_refused(int status, std::string_view why) override;
+  http::Reply on_refused(int status, std::string_view why, std::string_view path) override;
 
  private:
   struct State;

@@ -127,6 +127,11 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
     }
   job->asked = dialect(job->form).read(body, m.read);
   CompletionRequest& asked = job->asked;
+  if (vendor_of(job->route) == Vendor::ollama && m.answers && !m.answers->knows_thoughts())
+    if (const Json* think = asked.variables.find("enable_thinking"); think && think->boolean())
+      throw ApiError(400, "unsupported_parameter",
+                     concat("'think': model '", m.name, "' does not; its chat template has no words for it."),
+                     "think");
   job->head = {.id = concat(dialect(job->form).id, random_id()),
                .created = now,
                .model = job->model_name(),
@@ -149,8 +154,13 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
   } else {
     for (const TextOrIds& p : asked.prompts) prompts.push_back(m.prompt_ids(p, asked.add_special_tokens));
   }
-  const Dim context = m.engine->context(), most = asked.generate.max_tokens;
-  Dim tokens = 0;
+  const Dim context = m.engine->context();
+  Dim most = asked.generate.max_tokens, tokens = 0;
+  const bool bounds =
+      job->form == Form::messages || job->form == Form::ollama_chat || job->form == Form::ollama_generate;
+  // What Anthropic's and Ollama's clients name is a bound (the first must name one, and name tens of
+  // thousands): the answer ends where the context does, and says so.
+  if (bounds && most > context - static_cast<Dim>(prompts[0].size())) asked.generate.max_tokens = most = -1;
   for (const std::vector<std::int32_t>& p : prompts) {
     const auto n = static_cast<Dim>(p.size());
     tokens += n;
@@ -211,9 +221,12 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
       part.prompt_text =
           asked.prompts[i].is_ids ? m.checkpoint.tokenizer->decode(part.prompt, true) : asked.prompts[i].text;
     Request r = m.request(asked, part.prompt, constraint);
-    // Where the context is another one than then, an answer without a limit still ends where it did.
-    if (again && r.generate.max_tokens < 0 && !endless && !m.translates() && context != again->context)
-      r.generate.max_tokens = std::max<Dim>(1, again->context - static_cast<Dim>(part.prompt.size()));
+    // Where the context is another one than then, what ended there still does.
+    if (again && r.generate.max_tokens != 0 && !endless && !m.translates() && context != again->context) {
+      const Dim rest = std::max<Dim>(1, again->context - static_cast<Dim>(part.prompt.size()));
+      Dim& limit = r.generate.max_tokens;
+      limit = limit < 0 ? rest : std::min(limit, rest);
+    }
     if (job->look || job->live || !edits.empty()) r.taps = &job->taps;
     r.space =
         asked.cache_prompt ? concat(job->key, "|", asked.cache_salt) : concat("alone|", job->request_id);

@@ -215,13 +215,12 @@ void define_shared_rules(GrammarBuilder& b, GrammarBuilder::State& state) {
   define(SharedRules::kRest, b.sequence({b.repeat(b.choice({safe, several}), 0), quote}));
   define(SharedRules::kString, b.sequence({quote, state.reference(SharedRules::kRest)}));
   const Node digit = digits("09");
-  const Node integer =
-      b.sequence({b.optional(b.literal("-")),
-                  b.choice({b.literal("0"), b.sequence({digits("19"), b.repeat(digit, 0)})})});
-  define(SharedRules::kInteger, integer);
+  const Node zero = b.literal("0"), more = b.sequence({digits("19"), b.repeat(digit, 0)});
+  const Node minus = b.optional(b.literal("-"));
+  define(SharedRules::kInteger, b.choice({zero, b.sequence({minus, more})}));  // no -0
   define(
       SharedRules::kNumber,
-      b.sequence({integer, b.optional(b.sequence({b.literal("."), b.repeat(digit, 1)})),
+      b.sequence({minus, b.choice({zero, more}), b.optional(b.sequence({b.literal("."), b.repeat(digit, 1)})),
                   b.optional(b.sequence({digits("eeEE"), b.optional(digits("++--")), b.repeat(digit, 1)}))}));
   const Node value = b.json_value(), string = b.json_string();
   const Node space = b.optional(b.literal(" "));

@@ -104,8 +104,8 @@ class GrammarBuilder {
 
 // Each alone. Errors as above.
 std::shared_ptr<const Grammar> grammar_from_schema(const Json& schema, std::string_view where = "schema");
-std::shared_ptr<const Grammar> grammar_from_schema(std::string_view schema,
-                                                   std::string_view where = "schema");
+std::shared_ptr<const Grammar> grammar_from_schema_text(std::string_view schema,
+                                                        std::string_view where = "schema");
 std::shared_ptr<const Grammar> grammar_from_gbnf(std::string_view text, std::string_view where = "grammar");
 std::shared_ptr<const Grammar> grammar_of_json_object();
 

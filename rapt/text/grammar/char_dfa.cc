@@ -231,7 +231,7 @@ CharDfa CharNfa::determinize(std::uint32_t start, std::uint32_t accept, GrammarB
       std::erase_if(active, [&](std::uint32_t e) { return edges[e].last < cuts[c]; });
       while (next < edges.size() && edges[next].first == cuts[c])
         active.push_back(static_cast<std::uint32_t>(next++));
-      budget.pay(active.size() + 1);
+      budget.pay(active.size() + 4);
       if (active.empty()) continue;
       std::vector<std::uint32_t> to;
       for (const std::uint32_t e : active) to.push_back(edges[e].to);
@@ -448,7 +448,7 @@ CharDfa decimal_compare(std::string_view bound, bool less, bool equal, bool grea
 CharDfa integer_text() {
   CharDfa dfa;
   dfa.states = {{{{'-', '-', 1}, {'0', '0', 2}, {'1', '9', 3}}, false},
-                {{{'0', '0', 2}, {'1', '9', 3}}, false},
+                {{{'1', '9', 3}}, false},
                 {{}, true},
                 {{{'0', '9', 3}}, true}};
   return dfa;

@@ -46,45 +46,59 @@ class TrieWalk {
     const std::vector<TokenTrie::Node>& nodes = trie_.nodes();
     std::size_t i = 0, end = nodes.size(), depth = 0;
     if (node != kAll) i = node + 1, end = node + nodes[node].size, depth = nodes[node].depth;
-    at_.assign({from});
-    ends_[depth] = 1;
-    begins_[depth] = 0;
+    levels_[depth] = {from, 1, 0};
     while (i < end) {
       const TokenTrie::Node n = nodes[i];
       if (run > 0 && trie_.run(i) <= run) {
         i += n.size;
         continue;
       }
-      const std::size_t begin = begins_[n.depth - 1u], stop = ends_[n.depth - 1u];
-      at_.resize(stop);
+      const Level& above = levels_[n.depth - 1u];
+      Level& here = levels_[n.depth];
       const auto byte = static_cast<std::uint8_t>(n.byte);
-      if (stop - begin == 1 && plain(at_[begin].state)) {
-        const std::uint32_t to = g_.next(at_[begin].state, byte);
-        if (to != Grammar::kNone) at_.push_back({to, at_[begin].stack});
-      } else {
-        bool fits = true;
-        for (std::size_t c = begin; c < stop && fits; ++c) fits = step(g_, stacks_, at_[c], byte, at_, stop);
-        if (!fits) at_.resize(stop);  // more readings than are followed: such a token is not allowed
-      }
-      if (at_.size() == stop) {
+      if (above.count == 1 && plain(above.one.state)) {
+        here = {{g_.next(above.one.state, byte), above.one.stack}, 1, above.used};
+        if (here.one.state == Grammar::kNone) {
+          i += n.size;
+          continue;
+        }
+      } else if (!several(above, here, byte)) {
         i += n.size;
         continue;
       }
-      begins_[n.depth] = stop;
-      ends_[n.depth] = at_.size();
       if (n.token != TokenTrie::kNoToken) set_bit(bits_, n.token);
-      if (pending && n.size > 1) {
-        for (std::size_t c = stop; c < at_.size(); ++c) {
-          if (!may_end(g_, stacks_, at_[c])) continue;
-          pending->push_back(static_cast<std::uint32_t>(i));
-          break;
-        }
-      }
+      if (pending && n.size > 1 && may_end_at(here)) pending->push_back(static_cast<std::uint32_t>(i));
       ++i;
     }
   }
 
  private:
+  // The configurations at one depth: one alone, or the last `count` of the first `used` of `at_`.
+  struct Level {
+    Configuration one;
+    std::size_t count, used;
+  };
+  bool several(const Level& above, Level& here, std::uint8_t byte) {
+    const std::size_t stop = above.used;
+    at_.resize(stop);
+    bool fits = true;
+    if (above.count == 1) fits = step(g_, stacks_, above.one, byte, at_, stop);
+    else
+      for (std::size_t c = stop - above.count; c < stop && fits; ++c)
+        fits = step(g_, stacks_, at_[c], byte, at_, stop);
+    const std::size_t count = at_.size() - stop;
+    // More readings than are followed: such a token is not allowed.
+    if (!fits || count == 0) return false;
+    here = {at_[stop], count, count == 1 ? stop : at_.size()};
+    return true;
+  }
+  bool may_end_at(const Level& level) const {
+    if (level.count == 1)
+      return g_.states[level.one.state].final && may_end(g_, stacks_, level.one);
+    for (std::size_t c = 0; c < level.count; ++c)
+      if (may_end(g_, stacks_, at_[level.used - level.count + c])) return true;
+    return false;
+  }
   bool plain(std::uint32_t state) const {
     const Grammar::State& s = g_.states[state];
     return s.call_count == 0 && !s.final;
@@ -94,7 +108,7 @@ class TrieWalk {
   ReturnStacks& stacks_;
   std::span<std::uint64_t> bits_;
   Configurations at_;
-  std::array<std::size_t, TokenTrie::kLongest + 1> begins_{}, ends_{};  // of the configurations at each depth
+  std::array<Level, TokenTrie::kLongest + 1> levels_;
 };
 
 StateMask make_state_mask(const Grammar& grammar, const TokenTrie& trie, std::uint32_t state) {

@@ -50,11 +50,14 @@ Text ipv6() {
   return group(all + "|" + before(5) + h + "|" + before(6));
 }
 
-Text email() {
-  const Text atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+";
-  const Text quoted = R"("(?:[ !#-\[\]-~]|\\[ -~])*")";
+constexpr const char* kBeyondAscii = "\u00A0-\U0010FFFF";
+
+Text email(const Text& more) {
+  const Text atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~" + more + "-]+";
+  const Text quoted = R"("(?:[ !#-\[\]-~)" + more + R"(]|\\[ -~])*")";
+  const Text host = more.empty() ? hostname() : "[A-Za-z0-9" + more + "]+(?:[.-][A-Za-z0-9" + more + "]+)*";
   return group(atom + group("\\." + atom) + "*|" + quoted) + "@" +
-         group(hostname() + "|\\[" + group(ipv4() + "|IPv6:" + ipv6()) + "\\]");
+         group(host + "|\\[" + group(ipv4() + "|IPv6:" + ipv6()) + "\\]");
 }
 
 Text uuid() {
@@ -62,34 +65,55 @@ Text uuid() {
   return h + "{8}-" + h + "{4}-" + h + "{4}-" + h + "{4}-" + h + "{12}";
 }
 
-Text uri() {
-  const Text percent = "%[0-9A-Fa-f]{2}", plain = "A-Za-z0-9._~!$&'()*+,;=\\-";
+// `more`: characters besides those of ASCII. relative: without a scheme, too.
+Text uri(const Text& more, bool relative) {
+  const Text percent = "%[0-9A-Fa-f]{2}", plain = "A-Za-z0-9._~!$&'()*+,;=\\-" + more;
   const Text user = group("[" + plain + ":]|" + percent), name = group("[" + plain + "]|" + percent);
   const Text character = group("[" + plain + ":@]|" + percent),
-             more = group("[" + plain + ":@/?]|" + percent);
+             tail = group("[" + plain + ":@/?]|" + percent);
   const Text path = "(?:/" + character + "*)*";
   const Text authority =
       "//" + group(user + "*@") + "?" + group("\\[" + ipv6() + "\\]|" + name + "*") + "(?::\\d*)?";
-  return "[A-Za-z][A-Za-z0-9+.-]*:" +
-         group(authority + path + "|/" + group(character + "+" + path) + "?|" + character + "+" + path +
-               "|") +
-         "(?:\\?" + more + "*)?(?:#" + more + "*)?";
+  const Text rooted = authority + path + "|/" + group(character + "+" + path) + "?|";
+  Text whole = "[A-Za-z][A-Za-z0-9+.-]*:" + group(rooted + character + "+" + path + "|");
+  // Without a scheme the first part holds no ':'.
+  if (relative)
+    whole = group(whole + "|" + group(rooted + group("[" + plain + "@]|" + percent) + "+" + path + "|"));
+  return whole + "(?:\\?" + tail + "*)?(?:#" + tail + "*)?";
+}
+
+Text pointer() { return "(?:/(?:[^~/]|~[01])*)*"; }
+
+Text uri_template() {
+  const Text letter = group("[A-Za-z0-9_]|%[0-9A-Fa-f]{2}");
+  const Text name = letter + "+" + group("\\." + letter + "+") + "*(?::[1-9]\\d{0,3}|\\*)?";
+  return "(?:[!#$&(-;=?-\\[\\]_a-z~" + Text(kBeyondAscii) + "]|%[0-9A-Fa-f]{2}|\\{[+#./;?&=,!@|]?" + name +
+         group("," + name) + "*\\})*";
 }
 
 struct Format {
   std::string_view name;
   Text (*pattern)();
 };
-constexpr std::array<Format, 10> kFormats = {{{"date-time", [] { return date() + "[Tt]" + time(); }},
-                                              {"date", date},
-                                              {"time", time},
-                                              {"duration", duration},
-                                              {"email", email},
-                                              {"hostname", hostname},
-                                              {"ipv4", ipv4},
-                                              {"ipv6", ipv6},
-                                              {"uuid", uuid},
-                                              {"uri", uri}}};
+constexpr std::array<Format, 17> kFormats = {{
+    {"date-time", [] { return date() + "[Tt]" + time(); }},
+    {"date", date},
+    {"time", time},
+    {"duration", duration},
+    {"email", [] { return email(""); }},
+    {"idn-email", [] { return email(kBeyondAscii); }},
+    {"hostname", hostname},
+    {"ipv4", ipv4},
+    {"ipv6", ipv6},
+    {"uuid", uuid},
+    {"uri", [] { return uri("", false); }},
+    {"uri-reference", [] { return uri("", true); }},
+    {"iri", [] { return uri(kBeyondAscii, false); }},
+    {"iri-reference", [] { return uri(kBeyondAscii, true); }},
+    {"uri-template", uri_template},
+    {"json-pointer", pointer},
+    {"relative-json-pointer", [] { return "(?:0|[1-9]\\d*)(?:#|" + pointer() + ")"; }},
+}};
 
 }  // namespace
 

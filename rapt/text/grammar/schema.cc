@@ -14,6 +14,7 @@
 #include "rapt/text/grammar/compile.h"
 #include "rapt/text/grammar/formats.h"
 #include "rapt/text/grammar/regex.h"
+#include "rapt/text/grammar/uri.h"
 
 namespace rapt {
 namespace {
@@ -92,7 +93,8 @@ class SchemaCompiler {
  public:
   SchemaCompiler(GrammarBuilder& builder, const Json& schema, std::string_view where)
       : b_(builder), budget_(builder.state().budget), where_(where) {
-    scan(schema, kNobody, "", 0);
+    scan(schema, kNobody, "", 0, 0, false);
+    resources_.try_emplace("", 0);
     space_ = b_.optional(b_.literal(" "));
   }
   // One rule after the other: a rule only names those that it needs.
@@ -110,10 +112,13 @@ class SchemaCompiler {
 
  private:
   static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
+  static constexpr std::uint32_t kNever = kNobody;  // in a set: nothing holds
   struct Place {
     const Json* value;
     std::uint32_t parent;
     std::string key;
+    std::uint32_t resource;  // the schema whose $id holds here; 0: the whole
+    std::string base = {};  // that $id, of a schema that has one
   };
   struct Choice {
     std::uint32_t schema;
@@ -128,19 +133,33 @@ class SchemaCompiler {
   };
 
   // ------------------------------------------------------------------------------------------- places
-  void scan(const Json& value, std::uint32_t parent, std::string key, int depth) {
+  // data: inside of const and its like, where nothing is a schema.
+  void scan(const Json& value, std::uint32_t parent, std::string key, int depth, std::uint32_t resource,
+            bool data) {
     budget_.pay();
-    if (depth > 2 * GrammarLimits::kDepth) wrong(parent, "", "is nested more than 32 schemas deep");
+    if (depth > GrammarLimits::kDepth) wrong(parent, "", "is nested more than 32 schemas deep");
     if ((value.is_object() || value.is_array()) && ++nodes_ > GrammarLimits::kSchemaNodes)
       wrong(0, "", concat("has more than ", GrammarLimits::kSchemaNodes, " nodes"));
     const auto number = static_cast<std::uint32_t>(places_.size());
-    places_.push_back({&value, parent, std::move(key)});
+    // Objects of schemas are no schemas themselves.
+    const bool names =
+        key == "properties" || key == "patternProperties" || key == "$defs" || key == "definitions";
+    const int below = depth + (value.is_object() && !names ? 1 : 0);
+    data |= key == "const" || key == "enum" || key == "default" || key == "examples";
+    places_.push_back({&value, parent, std::move(key), resource});
     number_of_[&value] = number;
+    if (const Json* id = value.find("$id"); id && id->is_string() && !data) {
+      const std::string uri = resolve_uri(id->string(), places_[resource].base);
+      places_[number].base = uri.substr(0, uri.find('#'));
+      places_[number].resource = resource = number;
+      resources_.try_emplace(places_[number].base, number);
+    }
     if (value.is_object())
-      for (const Json::Member& m : value.object()) scan(m.value, number, std::string(m.key), depth + 1);
+      for (const Json::Member& m : value.object())
+        scan(m.value, number, std::string(m.key), below, resource, data);
     if (value.is_array())
       for (std::size_t i = 0; i < value.array().size(); ++i)
-        scan(value.array()[i], number, std::to_string(i), depth + 1);
+        scan(value.array()[i], number, std::to_string(i), below, resource, data);
   }
   std::uint32_t number(const Json& value) const { return number_of_.at(&value); }
   const Json& at(std::uint32_t schema) const { return *places_[schema].value; }
@@ -186,7 +205,7 @@ class SchemaCompiler {
         "$ref", "allOf", "anyOf", "oneOf", "type", "enum", "const", "minimum", "maximum", "exclusiveMinimum",
         "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern", "format", "minItems",
         "maxItems", "prefixItems", "items", "properties", "patternProperties", "additionalProperties",
-        "required", "minProperties", "maxProperties",
+        "required", "minProperties", "maxProperties", "propertyNames",
         // They say nothing about values.
         "$schema", "$id", "$anchor", "$defs", "$comment", "definitions", "title", "description", "default",
         "examples", "example", "deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType",
@@ -197,6 +216,8 @@ class SchemaCompiler {
       const bool no = m.value.is_bool() && !m.value.boolean(), yes = m.value.is_bool() && m.value.boolean();
       if ((m.key == "uniqueItems" || m.key == "nullable") && no) continue;
       if ((m.key == "unevaluatedProperties" || m.key == "unevaluatedItems") && yes) continue;
+      if (m.key == "if" && !keyword(schema, "then") && !keyword(schema, "else")) continue;
+      if ((m.key == "then" || m.key == "else") && !keyword(schema, "if")) continue;
       wrong(schema, m.key, "is not supported");
     }
     if (const Json* id = keyword(schema, "$id"); id && !id->is_string())
@@ -206,18 +227,12 @@ class SchemaCompiler {
   std::uint32_t target(std::uint32_t schema) const {
     const Json& ref = *keyword(schema, "$ref");
     if (!ref.is_string()) wrong(schema, "$ref", "must be a string");
-    std::string text = ref.string();
-    // The document may call itself by its $id.
-    if (const Json* id = at(0).find("$id"); id && id->is_string() && !id->string().empty()) {
-      const std::string own = std::string(id->string().substr(0, id->string().find('#')));
-      if (text == own) text = "#";
-      else if (text.starts_with(own + "#")) text = text.substr(own.size());
-    }
-    if (!text.starts_with('#'))
+    const std::string uri = resolve_uri(ref.string(), places_[places_[schema].resource].base);
+    const std::size_t mark = std::min(uri.find('#'), uri.size());
+    const auto resource = resources_.find(uri.substr(0, mark));
+    if (resource == resources_.end())
       wrong(schema, "$ref", "leads out of the schema: only references within it (#/$defs/…) are followed");
-    for (std::uint32_t up = schema; up != kNobody && up != 0; up = places_[up].parent)
-      if (at(up).is_object() && at(up).find("$id"))
-        wrong(schema, "$ref", "stands in a part with an $id of its own, which is not supported");
+    const std::string text = mark < uri.size() ? uri.substr(mark) : "#";
     std::string part;
     std::vector<std::string> parts;
     for (std::size_t i = 1; i < text.size(); ++i) {
@@ -244,13 +259,13 @@ class SchemaCompiler {
       parts.push_back(part);
     } else if (text.size() > 1) {
       for (std::uint32_t i = 0; i < places_.size(); ++i) {
-        if (!at(i).is_object()) continue;
+        if (!at(i).is_object() || places_[i].resource != resource->second) continue;
         for (const char* name : {"$anchor", "$dynamicAnchor"})
           if (const Json* a = at(i).find(name); a && a->is_string() && a->string() == part) return i;
       }
       wrong(schema, "$ref", concat("names the anchor '", part, "', which is not there"));
     }
-    const Json* to = &at(0);
+    const Json* to = &at(resource->second);
     for (const std::string& p : parts) {
       const Json* next = nullptr;
       if (to->is_object()) next = to->find(p);
@@ -260,9 +275,6 @@ class SchemaCompiler {
       if (!next) wrong(schema, "$ref", concat("leads to ", text, ", which is not there"));
       to = next;
     }
-    for (std::uint32_t up = number(*to); up != kNobody && up != 0; up = places_[up].parent)
-      if (at(up).is_object() && at(up).find("$id") && up != number(*to))
-        wrong(schema, "$ref", "leads into a part with an $id of its own, which is not supported");
     return number(*to);
   }
 
@@ -320,6 +332,7 @@ class SchemaCompiler {
   }
 
   const std::vector<Shape>& shapes_of(const SchemaSet& set) {
+    if (!set.empty() && set[0] == kNever) return no_shapes_;
     if (const auto made = shapes_.find(set); made != shapes_.end()) return made->second;
     if (!open_.insert(set).second) wrong(set[0], "", "asks for itself while its own constants are looked at");
     Gathered all;
@@ -342,8 +355,8 @@ class SchemaCompiler {
       bool inside = false;
       for (const Json::Member& m : at(schema).object()) {
         named(schema, m.key, [&] { apply(s, schema, m.key, m.value); });
-        for (const char* name :
-             {"prefixItems", "items", "properties", "patternProperties", "additionalProperties"})
+        for (const char* name : {"prefixItems", "items", "properties", "patternProperties",
+                                 "additionalProperties", "propertyNames"})
           inside |= m.key == name;
       }
       if (inside) s.schemas.push_back(schema);
@@ -523,6 +536,9 @@ class SchemaCompiler {
       }
       const Json* more = keyword(schema, "additionalProperties");
       if (more && !named_here) add(set, *more);
+      if (const Json* keys = keyword(schema, "propertyNames"))
+        if (SchemaSet one; add(one, *keys), !one.empty() && !matches(Json(name), one))
+          set.insert(set.begin(), kNever);
     }
     return set;
   }
@@ -587,12 +603,19 @@ class SchemaCompiler {
     return dfa;
   }
   CharDfa string_dfa(const Shape& s) {
-    CharDfa dfa = any_text(s.min_length, s.max_length);
-    for (const Dfa& d : s.strings) dfa = both(dfa, *d, budget_);
-    return dfa;
+    if (s.strings.empty()) return any_text(s.min_length, s.max_length);
+    CharDfa dfa = *s.strings[0];
+    for (std::size_t i = 1; i < s.strings.size(); ++i) dfa = both(dfa, *s.strings[i], budget_);
+    return s.min_length == 0 && s.max_length < 0 ? dfa : both(dfa, any_text(s.min_length, s.max_length), budget_);
   }
 
-  bool nothing(const SchemaSet& set) { return shapes_of(set).empty(); }
+  CharDfa key_dfa(const Shape& s) {
+    if (!s.values) return s.string ? string_dfa(s) : CharDfa();
+    std::vector<std::string_view> texts;
+    for (const Json* v : *s.values)
+      if (v->is_string()) texts.push_back(v->string());
+    return one_of(texts, budget_);
+  }
   bool disjoint(const SchemaSet& a, const SchemaSet& b, int depth) {
     if (depth > 6 || excluding_ > 6 || open_.contains(a) || open_.contains(b)) return false;
     const std::vector<Shape> x = shapes_of(a), y = shapes_of(b);
@@ -670,8 +693,11 @@ class SchemaCompiler {
       out.no &= !b.no;
       if (a.number && b.number) minus(number_dfa(a), number_dfa(b), out.numbers, out.number);
       if (a.string && b.string) minus(string_dfa(a), string_dfa(b), out.strings, out.string);
-      if ((a.array && b.array && !disjoint_arrays(a, b, 0)) ||
-          (a.object && b.object && !disjoint_objects(a, b, 0)))
+      if (b.array && b.schemas.empty() && b.min_items == 0 && b.max_items < 0) out.array = false;
+      if (b.object && b.schemas.empty() && b.required.empty() && b.min_members == 0 && b.max_members < 0)
+        out.object = false;
+      if ((out.array && a.array && b.array && !disjoint_arrays(a, b, 0)) ||
+          (out.object && a.object && b.object && !disjoint_objects(a, b, 0)))
         wrong(
             schema, "oneOf",
             "has branches that one value may match at once (they need different types, constants or required "
@@ -699,6 +725,7 @@ class SchemaCompiler {
   // ------------------------------------------------------------------------------------------- grammar
   Node node_of(const SchemaSet& set) {
     if (set.empty()) return b_.json_value();
+    if (set[0] == kNever) return b_.nothing();
     if (const auto made = made_.find(set); made != made_.end()) return made->second;
     const Node rule = b_.state().reference(b_.state().new_rule(concat(where_, path(set[0]))));
     made_.emplace(set, rule);
@@ -719,15 +746,21 @@ class SchemaCompiler {
         out.push_back(b_.state().reference(s.integer ? SharedRules::kInteger : SharedRules::kNumber));
       else out.push_back(named(set[0], "", [&] { return b_.automaton(number_dfa(s), false); }));
     }
-    if (s.string) {
-      if (s.strings.empty()) out.push_back(b_.json_string(s.min_length, s.max_length));
-      else
-        out.push_back(named(set[0], "", [&] {
-          return b_.sequence({b_.literal("\""), b_.automaton(string_dfa(s), true), b_.literal("\"")});
-        }));
-    }
+    if (s.string) out.push_back(string(s, set));
     if (s.array) out.push_back(array(s));
     if (s.object) out.push_back(object(s, set));
+  }
+
+  // One rule for all that ask for the same patterns and lengths.
+  Node string(const Shape& s, const SchemaSet& set) {
+    if (s.strings.empty()) return b_.json_string(s.min_length, s.max_length);
+    const auto [at, fresh] = strings_.try_emplace({s.strings, s.min_length, s.max_length});
+    if (!fresh) return at->second;
+    const Node rule = at->second = b_.state().reference(b_.state().new_rule(concat(where_, path(set[0]))));
+    b_.define(rule, named(set[0], "", [&] {
+                return b_.sequence({b_.literal("\""), b_.automaton(string_dfa(s), true), b_.literal("\"")});
+              }));
+    return rule;
   }
 
   Node comma() { return b_.sequence({b_.literal(","), space_}); }
@@ -834,7 +867,10 @@ class SchemaCompiler {
       if (!nothing_at_once(schemas))
         out.push_back(b_.sequence({key, b_.literal(":"), space_, node_of(schemas)}));
     };
-    if (keys.empty() && listed.empty()) {
+    SchemaSet named_by;
+    for (const std::uint32_t schema : s.schemas)
+      if (const Json* k = keyword(schema, "propertyNames")) add(named_by, *k);
+    if (keys.empty() && listed.empty() && named_by.empty()) {
       put(b_.json_string(), others_set(s, {}));
       return out;
     }
@@ -847,6 +883,16 @@ class SchemaCompiler {
     std::vector<Class> classes;
     classes.push_back(
         {listed.empty() ? any_text() : without(any_text(), one_of(texts, budget_), budget_), {}});
+    if (!named_by.empty()) {
+      // The strings that the names' schema allows, alternative by alternative.
+      const CharDfa all = std::move(classes[0].dfa);
+      classes.clear();
+      for (const Shape& names_shape : std::vector<Shape>(shapes_of(named_by))) {
+        CharDfa dfa = both(all, key_dfa(names_shape), budget_);
+        for (const Class& c : classes) dfa = without(dfa, c.dfa, budget_);
+        if (!dfa.nothing()) classes.push_back({std::move(dfa), {}});
+      }
+    }
     for (const auto& [text, schema] : keys) {
       if (std::any_of(classes.begin(), classes.end(), [&, t = std::string_view(text)](const Class& c) {
             return std::find(c.matched.begin(), c.matched.end(), t) != c.matched.end();
@@ -891,14 +937,17 @@ class SchemaCompiler {
   std::string where_;
   std::vector<Place> places_;
   std::unordered_map<const Json*, std::uint32_t> number_of_;
+  std::map<std::string, std::uint32_t> resources_;  // by $id
   std::size_t nodes_ = 0;
   std::set<std::uint32_t> checked_;
   std::map<SchemaSet, std::vector<Shape>> shapes_;
+  const std::vector<Shape> no_shapes_;
   std::set<SchemaSet> open_;  // whose shapes are being made
   int excluding_ = 0;
   std::map<SchemaSet, Node> made_;
   std::vector<std::pair<SchemaSet, Node>> wanted_;
   std::map<std::pair<std::string, bool>, Dfa> patterns_;
+  std::map<std::tuple<std::vector<Dfa>, int, int>, Node> strings_;
   Node space_{};
 };
 
@@ -918,7 +967,7 @@ std::shared_ptr<const Grammar> grammar_from_schema(const Json& schema, std::stri
   }
 }
 
-std::shared_ptr<const Grammar> grammar_from_schema(std::string_view schema, std::string_view where) {
+std::shared_ptr<const Grammar> grammar_from_schema_text(std::string_view schema, std::string_view where) {
   if (schema.size() > GrammarLimits::kSourceBytes)
     throw GrammarError(concat(where, ": a schema of ", schema.size(), " bytes; at most 65,536 are possible"));
   return grammar_from_schema(parse_json(schema, where), where);
