@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LoRA adapters: values of PEFT (tests/golden/adapters) from both forms of files, the matrices merged by hand,
-// bits beside other adapters and none, what an engine shares between requests, files that are refused.
+// LoRA adapters: values of PEFT (tests/golden/adapters) from both forms of files, the matrices merged by
+// hand, bits beside other adapters and none, what an engine shares between requests, files that are refused.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,7 +25,7 @@ const std::vector<std::string>& peft_toys() {
   return names;
 }
 
-// As llama.cpp's converter writes it. alpha stands for the whole file, so it is what gives `scale` for rank r.
+// As llama.cpp's converter writes it, with one alpha for the whole file.
 void write_adapter_gguf(const PeftToy& toy, const Checkpoint& c, const std::string& path, double alpha) {
   const Family* family = nullptr;
   for (const Family& f : families())
@@ -390,6 +390,14 @@ TEST(Adapter, BadFilesAreRefusedByName) {
   refused("are the same factor of one matrix", [&](Toy& t) {
     t.tensors.push_back(t.tensor(q + "A.weight"));
     t.tensors.back().name = q + "A.default.weight";
+  });
+  refused("is not the model's own", [&](Toy& t) {
+    t.tensors.push_back(t.tensor(q + "A.weight"));
+    t.tensors.back().name = "base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight";
+  });
+  refused("is not the model's own", [&](Toy& t) {
+    t.tensors.push_back(good.model.tensor("model.layers.1.self_attn.q_proj.weight"));
+    t.tensors.back().name = "base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight";
   });
   refused("there is no tensor in it", [](Toy& t) { t.tensors.clear(); });
   EXPECT_TRUE(holds(error_of([&] { load_adapter(temp / "nothing", c); }), "there is no such file"));

@@ -54,6 +54,13 @@ inline PeftToy read_peft_toy(const std::string& name) {
   const std::string path = concat(RAPT_SOURCE_DIR, "/tests/golden/adapters/", name, ".json");
   PeftToy out{toy_from(name, parse_json(read_text_file(path), name)), {}};
   out.model = read_toy(std::string(need(out.adapter.json, "toy").string()));
+  // The model's own matrices beside factors of them; a tied output matrix is the table of tokens.
+  if (const Json* copies = out.adapter.json.find("copies"))
+    for (const Json& name : copies->array()) {
+      ToyTensor copy = out.model.tensor("model.embed_tokens.weight");
+      copy.name = name.string();
+      out.adapter.tensors.push_back(std::move(copy));
+    }
   return out;
 }
 

@@ -23,6 +23,7 @@
 #include "rapt/io/safetensors.h"
 #include "rapt/load/checkpoint_files.h"
 #include "rapt/nn/adapted.h"
+#include "rapt/tensor/pack.h"
 
 namespace rapt {
 namespace {
@@ -45,6 +46,8 @@ struct AdapterFile {
   std::optional<SafetensorsFile> safetensors;
   const TensorTable* tensors = nullptr;
   std::map<std::string, LoraPair> pairs;
+  // PEFT saves the model's own output matrix beside factors of it (NAME.base_layer.weight).
+  std::map<std::string, const TensorView*> copies;
 };
 
 void put_factor(AdapterFile& f, std::string name, bool is_b, const TensorView& t) {
@@ -163,6 +166,12 @@ void open_peft(AdapterFile& f, const fs::path& folder, const std::string& weight
   for (const TensorView& t : f.tensors->all()) {
     // NAME.lora_A.weight, or NAME.lora_A.ADAPTER.weight of older versions
     const std::string& name = t.name();
+    constexpr std::string_view kPrefix = "base_model.model.", kCopy = ".base_layer.weight";
+    if (name.starts_with(kPrefix) && name.ends_with(kCopy)) {
+      const std::size_t length = name.size() - kPrefix.size() - kCopy.size();
+      f.copies[name.substr(kPrefix.size(), length) + ".weight"] = &t;
+      continue;
+    }
     std::size_t at_half = std::string::npos;
     bool is_b = false;
     for (const bool b : {false, true})
@@ -173,7 +182,6 @@ void open_peft(AdapterFile& f, const fs::path& folder, const std::string& weight
     if (rest != "weight" && !(rest.ends_with(".weight") && std::ranges::count(rest, '.') == 1))
       refuse_tensor(f, t);
     std::string module = name.substr(0, at_half);
-    constexpr std::string_view kPrefix = "base_model.model.";
     if (module.starts_with(kPrefix)) module.erase(0, kPrefix.size());
     double its = alpha;
     for (const auto& [end, value] : patterns)
@@ -282,11 +290,40 @@ class AdapterMaker {
   void make() {
     out_.by_weight.assign(model_.weights.size(), -1);
     if (file_.pairs.empty()) fail(file_.where, ": there is no tensor in it, so it changes nothing");
+    for (const auto& [name, copy] : file_.copies) compare(name, *copy);
     for (const auto& [name, pair] : file_.pairs) add(name, pair);
     file_.tensors->check_unchanged();
   }
 
  private:
+  // A copy of the model's matrix, as far as its format holds it; trained anew, it would be another model.
+  void compare(const std::string& name, const TensorView& t) {
+    Dim rows = 0, cols = 0;
+    const std::vector<PlacedWeight> places = places_of(name, t, rows, cols);
+    double distance = 0, size = 0;
+    if (t.shape().size() == 2 && t.shape()[0] == rows && t.shape()[1] == cols && is_float(t.dtype())) {
+      const std::vector<float> theirs = t.values();
+      std::vector<float> own(static_cast<std::size_t>(cols));
+      for (const auto& [w, use] : places)
+        for (Dim r = 0; r < w->rows; ++r) {
+          if (is_block(w->format)) unpack_row(*w, r, own);
+          for (Dim c = 0; c < cols; ++c) {
+            const double x = is_block(w->format) ? own[static_cast<std::size_t>(c)] : w->get(r, c),
+                         d = x - theirs[static_cast<std::size_t>(use.row(r) * cols + c)];
+            distance += d * d, size += x * x;
+          }
+        }
+    } else {
+      distance = INFINITY;
+    }
+    const double most = is_block(places[0].w->format) ? 0.3 : 0.005;  // of a 2-bit type, of bf16
+    if (!(distance <= most * most * size))
+      fail(file_.where, ": tensor ", quote_name(t.name()), " ", t.shape_text(), " is not the model's own ",
+           places[0].w->name, " [", rows, ",", cols,
+           "]: it was resized or trained as a whole, which is not read; merge the adapter into its model "
+           "(merge_and_unload)");
+  }
+
   void add(const std::string& name, const LoraPair& p) {
     const TensorView& any = p.a ? *p.a : *p.b;
     if (!p.a || !p.b)

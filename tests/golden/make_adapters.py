@@ -7,8 +7,8 @@ with them.
 
 Needs torch, transformers, peft, safetensors; neither the build nor the tests do. Stored: the toy's name,
 adapter_config.json as PEFT saves it, the names and shapes of the saved tensors with the rule of their values
-(README.md), the toy's token ids, and some rows of the logits with the adapter on. Refused: float32 and float64
-more than 5e-5 of the largest logit apart, an adapter that moves the logits by less than 0.5.
+(README.md), the toy's token ids, and some rows of the logits with the adapter on. Refused: float32 and
+float64 more than 5e-5 of the largest logit apart, an adapter that moves the logits by less than 0.5.
 """
 import json
 import math
@@ -70,7 +70,10 @@ def make(name, case):
         plain = load(t, folder)
         base_state = plain.state_dict()
         first = adapted(load(t, folder), config, None)
-        saved = sorted((n, list(x.shape)) for n, x in get_peft_model_state_dict(first).items())
+        # PEFT also saves the output matrix itself beside factors of it: the toy's.
+        whole = {n: x for n, x in get_peft_model_state_dict(first).items() if ".lora_" not in n}
+        saved = sorted((n, list(x.shape)) for n, x in get_peft_model_state_dict(first).items()
+                       if ".lora_" in n)
         state = [[n, shape, *rule(n, shape)] for n, shape in saved]
         first.save_pretrained(pathlib.Path(temp) / "adapter", safe_serialization=True)
         stored = json.loads((pathlib.Path(temp) / "adapter" / "adapter_config.json").read_text())
@@ -101,6 +104,9 @@ def make(name, case):
     if sources:
         file["source_sequences"] = sources
     file["rows"] = toy["rows"]
+    if whole:
+        assert all(n.endswith(".base_layer.weight") for n in whole), whole
+        file["copies"] = sorted(whole)
     lines = [f" {json.dumps(k)}: {json.dumps(v)}" for k, v in file.items()]
     text = "{\n" + ",\n".join(lines)
     text += ',\n "tensors": [\n' + ",\n".join("  " + json.dumps(x) for x in state) + "]"

@@ -1108,8 +1108,8 @@ def adapters_are_models_by_name(s):
                              "--lora", adapter)
             with Server(s.args, "--cache-type", "f32", "--lora", f"{flag}={adapter}",
                         models=[f"chat={chat}"]) as server:
-                theirs = good(server.ask("/v1/completions", {**asked, "temperature": 0, "model": name})).json()
-            equal(theirs["choices"][0]["token_ids"], ours["samples"][0]["ids"], name)
+                theirs = server.ask("/v1/completions", {**asked, "temperature": 0, "model": name})
+            equal(good(theirs).json()["choices"][0]["token_ids"], ours["samples"][0]["ids"], name)
         for flags, words in ((("--lora", f"chat={one}"), ("'chat' is taken",)),
                              (("--lora", str(one)), ("NAME=FILE",)),
                              (("--lora", f"b:x={one}"), ("no model is served as 'b'",))):
