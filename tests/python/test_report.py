@@ -64,7 +64,7 @@ def test_the_page_works_in_a_frame(model, tmp_path):
     page = tmp_path / "page.html"
     page.write_text(PARENT + report._repr_html_(), encoding="utf-8")
     words = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=8000", "--dump-dom")
-    env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}  # a sanitizer's, of ours
+    env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}  # a sanitizer's
     shown = subprocess.run([browser, *words, page.as_uri()], capture_output=True, text=True, env=env,
                            timeout=300).stdout
     assert re.search(r"<pre>(.*?)</pre>", shown, re.S)[1].split("\n") == ["changed true", ""]

@@ -576,7 +576,8 @@ def openapi_lists_what_there_is(s):
     stream = good(s.one.ask("/v1/completions", {"prompt": "a", "max_tokens": 1, "stream": True,
                                                 "rapt": {"resume": True}})).headers["rapt-stream"]
     kept = s.complete("a", max_tokens=1)["id"]
-    there = {"/v1/stream/{id}": stream, "/v1/replay/{id}": kept, "/page/{file}": "index.html", "/v1/monitor": "?once=1"}
+    there = {"/v1/stream/{id}": stream, "/v1/replay/{id}": kept, "/page/{file}": "index.html",
+             "/v1/monitor": "?once=1"}
     for path, methods in doc["paths"].items():
         for method in methods:
             for p in (path, path.removeprefix("/v1")):

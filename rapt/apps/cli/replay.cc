@@ -56,9 +56,11 @@ void begin(Repeated& r) {
   const Dim context = m.engine->context();
   for (const std::vector<std::int32_t>& prompt : r.record.prompts) {
     Request one = m.request(asked, prompt, constraint);
-    if (one.generate.max_tokens < 0 && asked.endless.window == 0 && !m.translates() &&
-        context != r.record.context)
-      one.generate.max_tokens = std::max<Dim>(1, r.record.context - static_cast<Dim>(prompt.size()));
+    Dim& limit = one.generate.max_tokens;
+    if (limit != 0 && asked.endless.window == 0 && !m.translates() && context != r.record.context) {
+      const Dim rest = std::max<Dim>(1, r.record.context - static_cast<Dim>(prompt.size()));
+      limit = limit < 0 ? rest : std::min(limit, rest);
+    }
     if (r.edits_touched) one.taps = &r.taps;
     if (r.adapter) one.adapters = {r.adapter->use};
     r.ids.push_back(m.engine->add(std::move(one)));

@@ -156,10 +156,11 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
   }
   const Dim context = m.engine->context();
   Dim most = asked.generate.max_tokens, tokens = 0;
+  const bool bounds =
+      job->form == Form::messages || job->form == Form::ollama_chat || job->form == Form::ollama_generate;
   // What Anthropic's and Ollama's clients name is a bound (the first must name one, and name tens of
   // thousands): the answer ends where the context does, and says so.
-  if (vendor_of(job->route) != Vendor::openai && !endless && !m.translates() &&
-      most > context - static_cast<Dim>(prompts[0].size()))
+  if (bounds && !endless && !m.translates() && most > context - static_cast<Dim>(prompts[0].size()))
     asked.generate.max_tokens = most = -1;
   for (const std::vector<std::int32_t>& p : prompts) {
     const auto n = static_cast<Dim>(p.size());
@@ -221,9 +222,12 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
       part.prompt_text =
           asked.prompts[i].is_ids ? m.checkpoint.tokenizer->decode(part.prompt, true) : asked.prompts[i].text;
     Request r = m.request(asked, part.prompt, constraint);
-    // Where the context is another one than then, an answer without a limit still ends where it did.
-    if (again && r.generate.max_tokens < 0 && !endless && !m.translates() && context != again->context)
-      r.generate.max_tokens = std::max<Dim>(1, again->context - static_cast<Dim>(part.prompt.size()));
+    // Where the context is another one than then, what ended there still does.
+    if (again && r.generate.max_tokens != 0 && !endless && !m.translates() && context != again->context) {
+      const Dim rest = std::max<Dim>(1, again->context - static_cast<Dim>(part.prompt.size()));
+      Dim& limit = r.generate.max_tokens;
+      limit = limit < 0 ? rest : std::min(limit, rest);
+    }
     if (job->look || job->live || !edits.empty()) r.taps = &job->taps;
     r.speculate = asked.speculate;
     r.space =
