@@ -52,7 +52,7 @@ Text ipv6() {
 
 // ucschar of RFC 3987, of the planes in use
 constexpr const char* kBeyondAscii =
-    "\u00A0-\uD7FF\uF900-\uFDCF\uFDF0-\uFFEF\u{10000}-\u{1FFFD}\u{20000}-\u{2FFFD}\u{30000}-\u{3FFFD}";
+    "\u00A0-\uD7FF\uF900-\uFDCF\uFDF0-\uFFEF\U00010000-\U0001FFFD\U00020000-\U0002FFFD\U00030000-\U0003FFFD";
 
 Text email(const Text& more) {
   const Text atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~" + more + "-]+";
