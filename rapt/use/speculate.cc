@@ -105,11 +105,15 @@ void PassTimes::learn(Dim rows, double seconds) {
     most_ = std::max(most_, rows);
     return;
   }
-  constexpr double kNew = 0.1;
-  const double unit = std::clamp(seconds / k.ratio, unit_ / 2, unit_ * 2);
-  k.ratio = k.count <= kFew ? std::min(k.ratio, ratio)
-                            : (1 - kNew) * k.ratio + kNew * std::clamp(ratio, k.ratio / 2, k.ratio * 1.5);
-  unit_ = (1 - kNew) * unit_ + kNew * unit;
+  // Down at once, up slowly: what is in the way of a pass now and then counts for little, and as little for
+  // those that are measured often as for those that are not. The unit takes what concerns all.
+  const auto follow = [](double& value, double now, double up) {
+    value += (now < value ? 0.25 : up) * (std::min(now, 2 * value) - value);
+  };
+  const double unit = seconds / k.ratio;
+  if (k.count <= kFew) k.ratio = std::min(k.ratio, ratio);
+  else follow(k.ratio, ratio, 0.02);
+  follow(unit_, unit, 0.08);
 }
 
 double PassTimes::at(Dim rows) const {
