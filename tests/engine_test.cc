@@ -203,6 +203,68 @@ TEST(Engine, AMaskIsKeptTo) {
   }
 }
 
+// The same answer however the mask was made: token by token, as bits, or by whoever asks for a mask alone.
+TEST(Engine, AConstraintIsAMaskThatRemembers) {
+  EngineWorld w;
+  const auto same_mask = [](std::span<const std::int32_t> answer, std::span<std::uint64_t> allowed) {
+    SaltedConstraint c(7);
+    for (const std::int32_t id : answer) c.accept(id);
+    c.mask(allowed);
+  };
+  for (const double temperature : {0.0, 1.0})
+    for (const int beams : {0, 3}) {
+      if (beams > 0 && temperature > 0) continue;
+      Request r = asks(prompt_text(20), 12);
+      r.generate.sampler.temperature = temperature;
+      r.generate.sampler.seed = 5;
+      r.generate.beams = beams, r.generate.samples = 3;
+      r.generate.ignore_eos = false;
+      r.generate.top_logprobs = 2;
+      Request masked = r;
+      r.constraint = std::make_shared<SaltedConstraint>(7);
+      masked.mask = same_mask;
+      const Answer a = w.engine.finish(w.engine.add(r)), b = w.engine.finish(w.engine.add(masked));
+      ASSERT_EQ(a.samples.size(), 3u);
+      for (std::size_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(a.samples[i].ids, b.samples[i].ids);
+        EXPECT_EQ(a.samples[i].hash, b.samples[i].hash);
+        EXPECT_EQ(a.samples[i].finish, b.samples[i].finish);
+        SaltedConstraint kept(7);
+        for (const std::int32_t id : a.samples[i].ids) kept.accept(id);
+      }
+    }
+}
+
+TEST(Engine, AConstraintLeavesLogProbabilitiesToTheModel) {
+  EngineWorld w;
+  Request r = asks(prompt_text(20), 6);
+  r.constraint = std::make_shared<SaltedConstraint>(3);
+  const Generated said = w.engine.finish(w.engine.add(r)).samples[0];
+  ASSERT_FALSE(said.ids.empty());
+  Request scored = asks(prompt_text(20), 0);
+  scored.tokens.insert(scored.tokens.end(), said.ids.begin(), said.ids.end());
+  scored.prompt_logprobs = 0;
+  const Answer a = w.engine.finish(w.engine.add(scored));
+  for (std::size_t i = 0; i < said.ids.size(); ++i)
+    EXPECT_EQ(a.prompt[19 + i].logprob, said.tokens[i].logprob) << i;
+}
+
+TEST(Engine, WhatNothingIsLeftOfIsAnError) {
+  EngineWorld w;
+  for (const double temperature : {0.0, 1.0})
+    for (const int beams : {0, 2}) {
+      Request r = asks(prompt_text(20), 6);
+      r.generate.sampler.temperature = beams > 0 ? 0 : temperature;
+      r.generate.beams = beams;
+      SaltedConstraint c(3);
+      for (std::int32_t t = 0; t < 40; ++t)  // all that it allows first
+        if (c.allows(t)) r.generate.sampler.bias.emplace_back(t, -std::numeric_limits<float>::infinity());
+      r.constraint = std::make_shared<SaltedConstraint>(3);
+      const std::string error = error_of([&] { w.engine.finish(w.engine.add(r)); });
+      EXPECT_TRUE(error.find(beams > 0 ? "forbid every token" : "leave none") != std::string::npos) << error;
+    }
+}
+
 // Log-softmax of what forward() says, in double.
 TEST(Engine, LogProbabilitiesOfAPromptAreThoseOfItsRows) {
   EngineWorld w;

@@ -23,6 +23,8 @@ struct ToyModel {
   DType cache = DType::f32;  // what the model is there for
   bool blocks = false;       // heads are wide enough for caches in blocks
   bool prefix = false;       // leading tokens may see each other
+  // Two, and one that says it is the first and is another; none where nothing can be changed.
+  std::vector<std::shared_ptr<const Adapter>> adapters = {};
   const Recipe& recipe() const { return checkpoint.model->recipe; }
   bool reads_whole() const { return !recipe().decoder || recipe().head.kind == HeadRecipe::Kind::classes; }
   bool translates() const { return recipe().encoder && recipe().decoder; }
@@ -32,6 +34,20 @@ struct ToyModel {
 const std::vector<ToyModel>& toy_models();  // made once
 const ToyModel& toy_model(std::string_view name);
 Device& toy_device();
+
+// Two tokens of five, by all that came before; the end where that allows it.
+class SaltedConstraint : public Constraint {
+ public:
+  explicit SaltedConstraint(std::uint64_t salt, Dim vocab = 40) : state_(salt), vocab_(vocab) {}
+  std::unique_ptr<Constraint> copy() const override { return std::make_unique<SaltedConstraint>(*this); }
+  void mask(std::span<std::uint64_t> allowed) override;
+  bool allows(std::int32_t id) override;
+  void accept(std::int32_t id) override;
+
+ private:
+  std::uint64_t state_;
+  Dim vocab_;
+};
 
 // One request, and what happens to it.
 struct PlannedRequest {
@@ -58,6 +74,8 @@ struct Schedule {
   bool tiny = false;  // a pool in which answers may end early
   std::vector<PlannedRequest> requests;
   std::vector<Dim> prompt_rows;  // of the steps, again and again
+  // Tokens of answers are guessed: so many in a hundred are right. -1: none are guessed.
+  int guesses = -1;
   // Planted: edits reach into the row behind their own; the pool's own faults.
   bool leaks = false;
   KvPool::Fault fault = KvPool::Fault::none;
@@ -99,6 +117,7 @@ RequestOutcome answer_alone(const Schedule& schedule, const PlannedRequest& requ
 struct Coverage {
   std::size_t requests = 0, refused = 0, early = 0, cancelled = 0, failed = 0;
   std::size_t rested = 0;  // steps of suspended requests
+  std::size_t guessed = 0, right = 0;  // tokens of answers
   std::size_t pauses = 0, paused_reading = 0, reused = 0, looks = 0, rows = 0, tokens = 0, steps = 0;
 };
 // All differences, each with the request and its seed; empty: as it should be.

@@ -61,6 +61,9 @@ class _Sampling(TypedDict, total=False):
     ignore_eos: bool | None
     logprobs: bool | int | None
     chunk: int | None
+    # A dict, its JSON, or a class with model_json_schema() (pydantic's).
+    schema: Mapping[str, Any] | str | Any
+    grammar: str | None
 
 class _Searching(_Sampling, total=False):
     beams: int | None

@@ -13,6 +13,7 @@ OPTIONS = {
     "repeat_penalty": 1.0, "repeat_last_n": 64, "frequency_penalty": 0.0, "presence_penalty": 0.0,
     "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "seed": None, "stop": (), "logit_bias": None,
     "ignore_eos": False, "samples": 1, "beams": 0, "length_penalty": 1.0, "logprobs": None, "chunk": 512,
+    "schema": None, "grammar": None,
 }
 _ALSO = {"temp": "temperature", "stops": "stop", "beam": "beams", "typical_p": "typical"}
 
@@ -32,11 +33,26 @@ def options_of(given, what):
             del options["logprobs"]
         elif asked is True:
             options["logprobs"] = 0
+    if "schema" in options:
+        options["schema"] = _schema_text(options["schema"])
     seed = options.get("seed")
     if seed is None or seed == -1:
         import os
         options["seed"] = int.from_bytes(os.urandom(4), "little")
     return options
+
+
+def _schema_text(schema):
+    """A schema as JSON: of a dict, a text, or a class that says its own (pydantic's)."""
+    import json
+    if isinstance(schema, str):
+        return schema
+    if hasattr(schema, "model_json_schema"):
+        schema = schema.model_json_schema()
+    try:
+        return json.dumps(schema)
+    except (TypeError, ValueError) as e:
+        raise UsageError(f"schema: {e}; give a dict, its JSON, or a class with model_json_schema()") from None
 
 
 class Times(Value):

@@ -277,6 +277,8 @@ class Model:
     # ----------------------------------------------------------------------------------------------- answers
     def _ask(self, prompt, options, listens, special=False, variables=None, hooks=None):
         ids, chat = self._ids(prompt, special, variables)
+        if chat and ("schema" in options or "grammar" in options):
+            options = dict(options, messages=True)
         functions = []
         if hooks:
             from ._hooks import functions_of
@@ -293,7 +295,8 @@ class Model:
         repeat_penalty, repeat_last_n, frequency_penalty, presence_penalty, mirostat, mirostat_tau,
         mirostat_eta, seed (drawn, and kept in the answer), stop (a text or several), logit_bias ({id:
         value}), ignore_eos, logprobs (True, or how many others), samples (then a list of answers), beams,
-        length_penalty, chunk (prompt tokens of a pass).
+        length_penalty, chunk (prompt tokens of a pass), schema (the answer is JSON of this schema: a dict,
+        its JSON, or a pydantic class), grammar (… a text of this grammar, GBNF).
 
         `on_token(piece)` hears each Piece; False ends the answer. `hooks`: functions that see and change
         values of every pass, {name: f(x, at)} as run_with_hooks() takes them; `at.rows` says which tokens x
@@ -304,6 +307,8 @@ class Model:
         >>> len(a.ids), a.finish, len(a.logprobs), len(a.top[0])
         (5, 'length', 5, 2)
         >>> a == m.generate("ROMEO:", max_tokens=5, temperature=0, seed=7)
+        True
+        >>> str(m.generate("Is it so?", schema={"enum": ["yes", "no"]})) in ('"yes"', '"no"')
         True
         """
         several = options.get("samples") is not None

@@ -189,7 +189,8 @@ void Connection::refuse(int status, std::string_view why) {
     no_body_ = parser_.request().method == "HEAD";
     minor_ = parser_.request().minor;
   }
-  Reply answer = loop_.refusal(status, why);
+  Reply answer =
+      loop_.refusal(status, why, phase_ == Phase::reading ? parser_.request().path : std::string_view());
   answer.close = true;
   append_reply(answer);
 }

@@ -273,18 +273,18 @@ void Loop::close_exchange(Exchange exchange) noexcept {
   counts.exchanges = static_cast<int>(exchanges_.size());
 }
 
-Reply Loop::refusal(int status, std::string_view why) {
+Reply Loop::refusal(int status, std::string_view why, std::string_view path) {
   ++counts.refused;
   Reply reply = {.status = status};
   std::string what;
-  if (!attempt([&] { reply = handler.on_refused(status, why); }, what)) reply = {.status = status};
+  if (!attempt([&] { reply = handler.on_refused(status, why, path); }, what)) reply = {.status = status};
   if (reply.status < 200 || reply.status > 999) reply.status = status;
   return reply;
 }
 
 void Loop::failed(std::string_view what) noexcept {
   std::string more;
-  attempt([&] { refusal(500, what); }, more);
+  attempt([&] { refusal(500, what, ""); }, more);
 }
 
 const std::string& Loop::date() {

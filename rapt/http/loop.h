@@ -61,7 +61,7 @@ class Loop {
   void list(Connection& connection) noexcept;  // to be settled at the end of the turn
   Exchange open_exchange(Connection& connection);
   void close_exchange(Exchange exchange) noexcept;
-  Reply refusal(int status, std::string_view why);  // the handler's words; counted
+  Reply refusal(int status, std::string_view why, std::string_view path);  // the handler's words; counted
   void failed(std::string_view what) noexcept;  // an exception that no reply can tell of
   const std::string& date();  // as the header wants it
   bool draining() const { return draining_; }

@@ -10,7 +10,7 @@
 namespace rapt::http {
 
 // The shape that clients of OpenAI's API know. What an exception says is not for strangers.
-Reply Handler::on_refused(int status, std::string_view why) {
+Reply Handler::on_refused(int status, std::string_view why, std::string_view /*path*/) {
   Json error;
   error.set("message", status == 500 ? std::string("an error inside the server") : std::string(why));
   error.set("type", status >= 500 ? "server_error" : "invalid_request_error");

@@ -36,8 +36,8 @@ class Handler {
   virtual void on_room(Exchange) {}
   // What the server itself refused (framing, limits: 4xx, 503), and exceptions (500, `why` is their text and
   // not for strangers; of a post or a timer nobody gets the reply): its body, where it should have one, and
-  // to count it.
-  virtual Reply on_refused(int status, std::string_view why);
+  // to count it. path: of the request, where so much of it was read; else "".
+  virtual Reply on_refused(int status, std::string_view why, std::string_view path);
 };
 
 struct Limits {

@@ -189,9 +189,9 @@ class TestHandler : public Handler {
     note("room");
     if (room) room(e);
   }
-  Reply on_refused(int status, std::string_view why) override {
+  Reply on_refused(int status, std::string_view why, std::string_view path) override {
     note("refused " + std::to_string(status));
-    return Handler::on_refused(status, why);
+    return Handler::on_refused(status, why, path);
   }
 
   void note(const std::string& what) {

@@ -17,7 +17,7 @@ double length_divisor(const GenerateOptions& o, Dim length) {
 
 BeamSearch::BeamSearch(const GenerateOptions& options, std::span<const std::int32_t> stops,
                        const Tokenizer* tokenizer, std::int32_t before, Dim most, Dim vocab,
-                       const TokenMask& mask)
+                       const TokenMask& mask, const Constraint* constraint)
     : options_(options),
       stops_(stops),
       tokenizer_(tokenizer),
@@ -25,11 +25,13 @@ BeamSearch::BeamSearch(const GenerateOptions& options, std::span<const std::int3
       most_(most),
       vocab_(vocab),
       mask_(mask),
-      live_(1) {}
+      live_(1) {
+  live_[0].bound = Bound(constraint);
+}
 
 std::string BeamSearch::text_of(std::span<const std::int32_t> ids) const {
   if (!tokenizer_) return {};
-  TextStream stream(*tokenizer_);
+  TextStream stream(*tokenizer_, false, options_.shown_ids);
   if (before_ >= 0) stream.push(before_);  // the first word keeps its space
   std::string text;
   for (std::int32_t id : ids) text += stream.push(id);
@@ -75,8 +77,13 @@ std::vector<std::size_t> BeamSearch::advance(std::span<const float> logits) {
       float& logit = row_[static_cast<std::size_t>(id)];
       logit = std::min(logit + value, std::numeric_limits<float>::max());
     }
-    forbid(o.bad_words, live_[b].ids, row_, -std::numeric_limits<float>::infinity());
-    apply_mask(mask_, live_[b].ids, row_, -std::numeric_limits<float>::infinity());
+    if (!o.bad_words.empty() || mask_ || live_[b].bound.of) {
+      std::vector<std::uint64_t> allowed = all_tokens(V);
+      if (live_[b].bound.of) live_[b].bound.of->mask(allowed);
+      apply_mask(mask_, live_[b].ids, allowed);
+      forbid(o.bad_words, live_[b].ids, allowed);
+      keep_allowed(row_, allowed, -std::numeric_limits<float>::infinity());
+    }
     if (o.ignore_eos)
       for (std::int32_t id : stops_)
         row_[static_cast<std::size_t>(id)] = -std::numeric_limits<float>::infinity();
@@ -107,6 +114,7 @@ std::vector<std::size_t> BeamSearch::advance(std::span<const float> logits) {
     beam.sum = c.sum;
     add_choice(beam.hash, c.id, logits[c.parent * V + static_cast<std::size_t>(c.id)]);
     if (!end) {
+      if (beam.bound.of) beam.bound.of->accept(c.id);
       beam.ids.push_back(c.id);
       if (o.logprobs || o.top_logprobs > 0) {
         biased(c.parent);

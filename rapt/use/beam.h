@@ -6,8 +6,10 @@
 // over at its first end. Hugging Face's generate(num_beams=B) with its early_stopping=False. It knows nothing
 // of caches: advance() tells who goes on from whom.
 #pragma once
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rapt/text/tokenizer/tokenizer.h"
@@ -17,10 +19,12 @@ namespace rapt {
 
 class BeamSearch {
  public:
-  // `options`, `stops` (ids that end), `mask` and the tokenizer, which may be absent, must outlive it.
+  // `options`, `stops` (ids that end), `mask` and the tokenizer, which may be absent, must outlive it. Every
+  // beam has a copy of the constraint.
   // before: the token in front of the answer, whose first word keeps its space; -1: none.
   BeamSearch(const GenerateOptions& options, std::span<const std::int32_t> stops, const Tokenizer* tokenizer,
-             std::int32_t before, Dim most, Dim vocab, const TokenMask& mask);
+             std::int32_t before, Dim most, Dim vocab, const TokenMask& mask,
+             const Constraint* constraint = nullptr);
 
   bool over() const { return over_; }
   std::size_t live() const { return live_.size(); }  // at first one, without a token
@@ -31,11 +35,21 @@ class BeamSearch {
   std::vector<Generated> answers();  // best first, at most `samples`
 
  private:
+  // What may come next in one answer; a copied one stands where that one stood.
+  struct Bound {
+    std::unique_ptr<Constraint> of;
+    explicit Bound(const Constraint* c = nullptr) : of(c ? c->copy() : nullptr) {}
+    Bound(const Bound& other) : Bound(other.of.get()) {}
+    Bound(Bound&&) noexcept = default;
+    Bound& operator=(Bound other) noexcept { return of = std::move(other.of), *this; }
+    ~Bound() = default;
+  };
   struct Beam {
     std::vector<std::int32_t> ids;
     std::vector<TokenChoice> tokens;
     double sum = 0;
     std::uint64_t hash = kNothingChosen;
+    Bound bound = Bound();
   };
   void finish(const Beam& beam, Dim length, Finish why);
   std::string text_of(std::span<const std::int32_t> ids) const;

@@ -25,6 +25,9 @@ class Session {
     Dim context = 0;  // 0: the model's
     Stream stream = {};  // windows slide: no limit on the length. One that the recipe has stays
     Taps* taps = nullptr;  // watch and change every pass (rapt/inspect/edits.h); must outlive the session
+    Speculate speculate = Speculate::off;  // Engine::Options
+    const Checkpoint* draft = nullptr;     // … must outlive the session
+    bool always_guess = false;             // … for tests
   };
   Session(Device& device, const Checkpoint& checkpoint, Options options);
   ~Session();
@@ -39,6 +42,9 @@ class Session {
   std::vector<Generated> generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
                                   const OnToken& on_token = {}, const OnPrompt& on_prompt = {},
                                   const std::atomic<bool>* cancel = nullptr);
+  // What every answer of the generate() that follow must be; null: anything. Made with stops().
+  void constrain(std::shared_ptr<const Constraint> constraint);
+  const std::vector<std::int32_t>& stops() const;  // ids that end an answer
   // Encoder-decoder: the source text's tokens; the answer starts from the model's own start token.
   std::vector<Generated> translate(std::span<const std::int32_t> source, const GenerateOptions& options,
                                    const OnToken& on_token = {}, const std::atomic<bool>* cancel = nullptr);

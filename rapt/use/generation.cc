@@ -31,28 +31,25 @@ void add_choice(std::uint64_t& hash, std::int32_t id, float logit) {
     for (int shift = 0; shift < 32; shift += 8) hash = (hash ^ (word >> shift & 0xFF)) * 1099511628211u;
 }
 
-void apply_mask(const TokenMask& mask, std::span<const std::int32_t> answer, std::span<float> row,
-                float logit) {
+void apply_mask(const TokenMask& mask, std::span<const std::int32_t> answer,
+                std::span<std::uint64_t> allowed) {
   if (!mask) return;
-  std::vector<std::uint64_t> allowed((row.size() + 63) / 64, ~std::uint64_t{0});
   mask(answer, allowed);
-  bool any = false;
-  for (std::size_t t = 0; t < row.size(); ++t)
-    if (allowed[t / 64] >> t % 64 & 1) any = true;
-    else row[t] = logit;
-  if (!any)
+  if (std::ranges::all_of(allowed, [](std::uint64_t word) { return word == 0; }))
     fail("generate: the mask forbids every token of the vocabulary behind ", answer.size(), " tokens");
 }
 
 void forbid(std::span<const std::vector<std::int32_t>> words, std::span<const std::int32_t> ids,
-            std::span<float> row, float logit) {
+            std::span<std::uint64_t> allowed) {
   for (const std::vector<std::int32_t>& word : words) {
-    if (word.empty() || word.back() < 0 || static_cast<std::size_t>(word.back()) >= row.size()) continue;
+    if (word.empty() || word.back() < 0 || static_cast<std::size_t>(word.back()) / 64 >= allowed.size())
+      continue;
     const std::size_t before = word.size() - 1;
     if (before > ids.size() ||
         !std::equal(word.begin(), word.end() - 1, ids.end() - static_cast<std::ptrdiff_t>(before)))
       continue;
-    row[static_cast<std::size_t>(word.back())] = logit;
+    const auto last = static_cast<std::size_t>(word.back());
+    allowed[last / 64] &= ~(std::uint64_t{1} << last % 64);
   }
 }
 

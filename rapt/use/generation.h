@@ -16,7 +16,9 @@ struct GenerateOptions {
   Dim max_tokens = -1;             // of the answer; -1: until the model stops or the context is full
   std::vector<std::string> stops;  // text that ends the answer and is not part of it
   std::vector<std::int32_t> stop_ids;  // … ids that do, besides the model's own. No beams
-  bool ignore_eos = false;
+  bool ignore_eos = false;  // not of an answer with a constraint: what it allows has an end
+  // Control tokens that stand in the answer's text as their names, for who tells answers apart by them.
+  std::vector<std::int32_t> shown_ids = {};
   int samples = 1;
   // > 0: beam search instead of sampling; `samples` best are returned. 1: greedy
   int beams = 0;
@@ -48,6 +50,7 @@ struct Generated {
   std::vector<TokenChoice> tokens;  // where log-probabilities were asked for
   Finish finish = Finish::stop;
   bool stop_text = false;  // one of GenerateOptions::stops ended it
+  std::int32_t stop_id = -1;  // the id that ended it, where one did (not of beams)
   double score = 0;  // beams: sum of log-probabilities over the penalty
   std::uint64_t hash = kNothingChosen;  // add_choice
 };
@@ -57,6 +60,8 @@ struct GenerateTimes {
   double queue_seconds = 0, prompt_seconds = 0, decode_seconds = 0;
   // dropped: no longer seen (streaming)
   Dim prompt_tokens = 0, reused_tokens = 0, decoded_tokens = 0, dropped_tokens = 0;
+  // Guesses whose rows were computed, and those that were said (use/speculate.h)
+  Dim guessed_tokens = 0, right_guesses = 0;
 };
 
 void check(const GenerateOptions& options);  // fails with the field's name
@@ -64,11 +69,11 @@ void check(const GenerateOptions& options);  // fails with the field's name
 // Which tokens may come next: bit t % 64 of word t / 64 is set for every token t of the vocabulary, and those
 // that may not come behind `answer` are cleared.
 using TokenMask = std::function<void(std::span<const std::int32_t> answer, std::span<std::uint64_t> allowed)>;
-// The tokens that a mask forbids get this logit; without a mask nothing happens. Fails where none is left.
-void apply_mask(const TokenMask& mask, std::span<const std::int32_t> answer, std::span<float> row,
-                float logit);
-// Every token that would complete one of `words` behind `ids` gets this logit.
+// Clears what the mask forbids; without a mask nothing happens. Fails where nothing is left.
+void apply_mask(const TokenMask& mask, std::span<const std::int32_t> answer,
+                std::span<std::uint64_t> allowed);
+// Every token that would complete one of `words` behind `ids` is cleared.
 void forbid(std::span<const std::vector<std::int32_t>> words, std::span<const std::int32_t> ids,
-            std::span<float> row, float logit);
+            std::span<std::uint64_t> allowed);
 
 }  // namespace rapt

@@ -15,6 +15,7 @@ namespace rapt {
 namespace {
 
 constexpr float kForbidden = -std::numeric_limits<float>::infinity();
+constexpr int kTokenTries = 4;  // of a constraint, one by one; then it makes its mask
 constexpr Dim kMirostatFit = 100;  // candidates the law is fitted to
 constexpr std::uint64_t kDrawSite = 0x64726177;
 
@@ -67,6 +68,26 @@ void check_range(const char* name, double value, double least, double most) {
 }
 
 }  // namespace
+
+std::vector<std::uint64_t> all_tokens(std::size_t vocabulary) {
+  std::vector<std::uint64_t> bits((vocabulary + 63) / 64, ~std::uint64_t{0});
+  if (vocabulary % 64 != 0) bits.back() >>= 64 - vocabulary % 64;
+  return bits;
+}
+
+void keep_allowed(std::span<float> row, std::span<const std::uint64_t> allowed, float logit) {
+  for (std::size_t word = 0; word * 64 < row.size(); ++word) {
+    const std::span<float> part = row.subspan(word * 64, std::min<std::size_t>(64, row.size() - word * 64));
+    const std::uint64_t bits = allowed[word];
+    if (bits == ~std::uint64_t{0}) continue;
+    if (bits == 0) {
+      std::ranges::fill(part, logit);
+      continue;
+    }
+    for (std::size_t t = 0; t < part.size(); ++t)
+      if (!(bits >> t & 1)) part[t] = logit;
+  }
+}
 
 void check(const SamplerOptions& o) {
   constexpr double kMost = 1e6;
@@ -128,7 +149,7 @@ Sampler::Sampler(const SamplerOptions& options, std::uint64_t sequence)
 }
 
 TokenChoice Sampler::choose(std::span<const float> logits, std::span<const std::int32_t> history,
-                            Dim position, int top_logprobs) {
+                            Dim position, int top_logprobs, const TokenFilter& filter) {
   if (logits.empty()) fail("sampler: no logits to choose from");
   refuse_odd(logits);
   const SamplerOptions& o = options_;
@@ -168,7 +189,8 @@ TokenChoice Sampler::choose(std::span<const float> logits, std::span<const std::
   }
 
   TokenChoice choice;
-  choice.id = pick(seen, position);
+  choice.id = filter.allowed.empty() && !filter.constraint ? pick(seen, position)
+                                                           : pick_filtered(seen, position, filter);
   if (top_logprobs >= 0) {
     const double whole = log_sum_exp(logits);
     choice.logprob = static_cast<float>(logits[static_cast<std::size_t>(choice.id)] - whole);
@@ -176,6 +198,34 @@ TokenChoice Sampler::choose(std::span<const float> logits, std::span<const std::
       choice.top.emplace_back(id, static_cast<float>(logit - whole));
   }
   return choice;
+}
+
+// `logits` may be adjusted_.
+std::int32_t Sampler::pick_filtered(std::span<const float> logits, Dim position, const TokenFilter& filter) {
+  const auto own = [&]() -> std::span<float> {
+    if (logits.data() != adjusted_.data()) adjusted_.assign(logits.begin(), logits.end());
+    logits = adjusted_;
+    return adjusted_;
+  };
+  if (!filter.allowed.empty()) keep_allowed(own(), filter.allowed, kForbidden);
+  if (filter.constraint && options_.temperature == 0) {
+    for (int tries = 0; tries < kTokenTries; ++tries) {
+      const float top = largest_value(logits);
+      if (top == kForbidden) break;
+      const auto at = std::find(logits.begin(), logits.end(), top) - logits.begin();
+      if (filter.constraint->allows(static_cast<std::int32_t>(at))) return static_cast<std::int32_t>(at);
+      own()[static_cast<std::size_t>(at)] = kForbidden;
+    }
+  }
+  if (filter.constraint) {
+    bits_ = all_tokens(logits.size());
+    filter.constraint->mask(bits_);
+    keep_allowed(own(), bits_, kForbidden);
+  }
+  if (largest_value(logits) == kForbidden)
+    fail_usage("sampler: of the tokens that may come next here, bias and forbidden words leave none",
+               filter.constraint ? "; the answer must be of a form that begins with others" : "");
+  return pick(logits, position);
 }
 
 std::int32_t Sampler::pick(std::span<const float> logits, Dim position) {

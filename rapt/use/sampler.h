@@ -9,6 +9,7 @@
 //   penalties  for each id among the last `penalty_last` tokens, c times:
 //              l = l > 0 ? l / repeat : l * repeat;  l -= c * frequency + presence
 //              (answer_begins: the last two for each id of the answer, all of it)
+//   filter     l = -inf for each id that may not come (TokenFilter)
 //   top_k      the k largest
 //   typical_p  by |-log p - H|, H the entropy of p, nearest first, until their p sum to more than typical_p
 //   top_p      the most probable until their p sum to at least top_p
@@ -26,6 +27,7 @@
 #include <vector>
 
 #include "rapt/base/error.h"
+#include "rapt/text/constraint.h"
 
 namespace rapt {
 
@@ -55,17 +57,26 @@ struct TokenChoice {
   std::vector<std::pair<std::int32_t, float>> top;
 };
 
+// What may not come, whatever its logit. Log-probabilities do not see it.
+struct TokenFilter {
+  std::span<const std::uint64_t> allowed = {};  // bit t % 64 of word t / 64; empty: every token
+  // What it forbids as well. Where the largest logit is what is wanted, it is asked token by token, and for a
+  // mask of all only where the first few are refused: the token is the same.
+  Constraint* constraint = nullptr;
+};
+
 class Sampler {
  public:
   Sampler(const SamplerOptions& options, std::uint64_t sequence);
   // `history`: prompt and answer so far. `position` numbers the draw. top_logprobs < 0: not even the
   // token's own log-probability. Logits that are not finite are refused.
   TokenChoice choose(std::span<const float> logits, std::span<const std::int32_t> history, Dim position,
-                     int top_logprobs = 0);
+                     int top_logprobs = 0, const TokenFilter& filter = {});
 
  private:
   using Candidate = std::pair<float, std::int32_t>;  // logit, id
   std::int32_t pick(std::span<const float> logits, Dim position);
+  std::int32_t pick_filtered(std::span<const float> logits, Dim position, const TokenFilter& filter);
   std::int32_t draw(double temperature, Dim position, double* probability = nullptr) const;
   void cut_typical();
   void cut_top_p();
@@ -74,10 +85,15 @@ class Sampler {
   SamplerOptions options_;
   std::uint64_t key_;
   double mirostat_mu_;
-  std::vector<float> adjusted_;  // logits after bias and penalties
+  std::vector<float> adjusted_;  // logits after bias, penalties and filter
+  std::vector<std::uint64_t> bits_;  // what a constraint allows
   std::vector<Candidate> work_;  // what the cuts have left
 };
 
+// Bits of a filter that allows every token, and none behind the last.
+std::vector<std::uint64_t> all_tokens(std::size_t vocabulary);
+// Every token that is not allowed gets this logit.
+void keep_allowed(std::span<float> row, std::span<const std::uint64_t> allowed, float logit);
 // The n largest, largest first, equal ones by id: one pass and a heap of n.
 std::vector<std::pair<float, std::int32_t>> largest(std::span<const float> values, Dim n);
 // log(sum(exp(values))), in double.

@@ -245,6 +245,58 @@ TEST(Sampler, GreedyTakesTheFirstOfTheLargest) {
   EXPECT_EQ(Sampler(o, 0).choose(logits, {}, 0).id, best);
 }
 
+// Of the filter's tokens the one that the same logits without the others give.
+TEST(Sampler, AFilterIsASmallerVocabulary) {
+  class Every : public Constraint {  // the tokens of a list
+   public:
+    explicit Every(std::vector<std::uint64_t> bits) : bits_(std::move(bits)) {}
+    std::unique_ptr<Constraint> copy() const override { return nullptr; }
+    void mask(std::span<std::uint64_t> allowed) override {
+      for (std::size_t i = 0; i < bits_.size(); ++i) allowed[i] &= bits_[i];
+    }
+    bool allows(std::int32_t id) override {
+      ++asked;
+      return (bits_[static_cast<std::size_t>(id) / 64] >> (id % 64) & 1) != 0;
+    }
+    void accept(std::int32_t) override {}
+    int asked = 0;
+
+   private:
+    std::vector<std::uint64_t> bits_;
+  };
+  int most = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const Dim V = 70 + static_cast<Dim>(seed) * 3;
+    const std::vector<float> all = random_logits(V, seed);
+    std::vector<std::uint64_t> bits = all_tokens(all.size());
+    std::vector<float> some;
+    std::vector<std::int32_t> ids;
+    for (std::int32_t t = 0; t < V; ++t)
+      if (mix_key(seed, static_cast<std::uint64_t>(t)) % 7 < 1 + seed % 6) {
+        some.push_back(all[static_cast<std::size_t>(t)]), ids.push_back(t);
+      } else {
+        bits[static_cast<std::size_t>(t) / 64] &= ~(std::uint64_t{1} << t % 64);
+      }
+    ASSERT_FALSE(some.empty());
+    SamplerOptions o = plain();
+    o.seed = seed;
+    o.temperature = seed % 3 == 0 ? 0 : 1;
+    if (seed % 2 == 0) o.top_p = 0.7;
+    if (seed % 5 == 0) o.top_k = 3;
+    const TokenChoice wanted = Sampler(o, 1).choose(some, {}, 4, -1);
+    Every every(bits);
+    for (const TokenFilter& filter : {TokenFilter{.allowed = bits}, TokenFilter{.constraint = &every},
+                                      TokenFilter{.allowed = bits, .constraint = &every}}) {
+      const TokenChoice got = Sampler(o, 1).choose(all, {}, 4, 0, filter);
+      EXPECT_EQ(got.id, ids[static_cast<std::size_t>(wanted.id)]) << seed;
+      EXPECT_EQ(got.logprob, Sampler(o, 1).choose(all, {}, 4, 0, {.allowed = bits}).logprob);
+    }
+    if (o.temperature == 0) most = std::max(most, every.asked);
+    else EXPECT_EQ(every.asked, 0);
+  }
+  EXPECT_GE(most, 5);  // more than are tried one by one: its mask decided
+}
+
 TEST(Sampler, LogProbabilitiesAreTheModelsOwn) {
   const std::vector<float> logits = random_logits(300, 9);
   const std::vector<double> p = softmax({logits.begin(), logits.end()});

@@ -36,6 +36,30 @@ def test_drawn_is_the_command_line_s(model, cli):
     assert drawn == model.generate(PROMPT, max_tokens=10, seed=drawn.seed)
 
 
+def test_answers_of_a_form(model, cli):
+    schema = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 99},
+                                               "mood": {"enum": ["glad", "sad"]}},
+              "required": ["age", "mood"], "additionalProperties": False}
+
+    class Person:  # as pydantic's classes
+        @staticmethod
+        def model_json_schema():
+            return schema
+    for seed in range(3):
+        row = said(cli, "--seed", seed, "--schema", json.dumps(schema))["samples"][0]
+        answers = [model.generate(PROMPT, seed=seed, schema=s) for s in (schema, json.dumps(schema), Person)]
+        assert [a.ids for a in answers] == [row["ids"]] * 3 and answers[0].finish == "stop"
+        person = json.loads(str(answers[0]))
+        assert 0 <= person["age"] <= 99 and person["mood"] in ("glad", "sad") and len(person) == 2
+    text = str(model.generate(PROMPT, grammar='root ::= "a"{2,3} ("b" | "c")'))
+    assert text in ("aab", "aac", "aaab", "aaac")
+    assert "".join(model.stream(PROMPT, grammar='root ::= "yes"')) == "yes"
+    for wrong in ({"schema": {"not": {}}}, {"schema": "{"}, {"schema": object()}, {"grammar": "root ::= x"},
+                  {"schema": {}, "grammar": 'root ::= "a"'}):
+        with pytest.raises(rapt.Error):
+            model.generate(PROMPT, max_tokens=2, **wrong)
+
+
 def test_samples_and_beams(model, cli):
     row = said(cli, "--seed", 3, "-n", 12, "--samples", 3)
     assert [a.ids for a in model.generate(PROMPT, max_tokens=12, seed=3, samples=3)] == \

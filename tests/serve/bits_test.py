@@ -73,7 +73,27 @@ def make_request(draw, number, beginnings):
         if draw.random() < 0.25 and "stream" not in body.get("rapt", {}):
             body["echo"] = True
         path = "/v1/completions"
+    if draw.random() < 0.15:
+        body |= make_form(draw, canary, path)
     return path, body
+
+
+def make_form(draw, canary, path):
+    """What the answer must be. Its canary is in the schema: a grammar of another request would show."""
+    schema = {"type": "object", "additionalProperties": False, "required": ["word", "n"],
+              "properties": {"word": {"enum": [canary, canary + "!"]}, "n": {"type": "integer"},
+                             "more": {"type": "array", "items": {"type": "string"}}}}
+    kind = draw.randrange(4)
+    if kind == 0:
+        return {"grammar": f'root ::= ("{canary}" | [a-z ]{{1,9}} "." ){{2,}}'}
+    if kind == 1 and path.startswith("/v1/chat"):
+        return {"tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}],
+                "tool_choice": "required"}
+    return {"json_schema": schema} if kind < 3 else {"response_format": {"type": "json_object"}}
+
+
+def calls_of(message):
+    return [(c["function"]["name"], c["function"]["arguments"]) for c in message.get("tool_calls", ())]
 
 
 def core(reply, chat):
@@ -83,7 +103,8 @@ def core(reply, chat):
 
     def logprobs(c):  # an answer without tokens has none in a stream
         return c["logprobs"] if c["logprobs"] and any(c["logprobs"].values()) else None
-    return ([(c["message"]["content"] if chat else c["text"], c["finish_reason"], logprobs(c))
+    return ([((c["message"]["content"] or "", calls_of(c["message"])) if chat else c["text"],
+              c["finish_reason"], logprobs(c))
              for c in reply["choices"]], [(e["hash"], e["finish"]) for e in endings],
             reply["usage"]["prompt_tokens"], reply["usage"]["completion_tokens"])
 
@@ -93,8 +114,16 @@ def core_of_stream(chunks, chat):
     for c in chunks:
         usage = c.get("usage") or usage
         for choice in c["choices"]:
-            at = choices.setdefault(choice["index"], ["", None, None])
-            at[0] += (choice["delta"].get("content") or "") if chat else choice["text"]
+            at = choices.setdefault(choice["index"], [["", []] if chat else "", None, None])
+            if chat:
+                at[0][0] += choice["delta"].get("content") or ""
+                for call in choice["delta"].get("tool_calls", ()):
+                    if "id" in call:
+                        at[0][1].append((call["function"]["name"], ""))
+                    name, given = at[0][1][-1]
+                    at[0][1][-1] = (name, given + call["function"]["arguments"])
+            else:
+                at[0] += choice["text"]
             if choice["logprobs"]:
                 lists = choice["logprobs"]
                 if at[2] is None:
@@ -105,6 +134,8 @@ def core_of_stream(chunks, chat):
             if choice["finish_reason"]:
                 at[1] = choice["finish_reason"]
                 endings[choice["index"]] = (c["rapt"]["hash"], c["rapt"]["finish"])
+    for at in choices.values():
+        at[0] = tuple(at[0]) if chat else at[0]
     return ([tuple(choices[i]) for i in sorted(choices)], [endings[i] for i in sorted(endings)],
             usage["prompt_tokens"], usage["completion_tokens"])
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Clients from PyPI, as they are, against a server with a test-made model: openai here; with --long earlier
-versions of it, litellm, langchain-openai, llm and lm-eval, too. Every snippet of tests/serve/snippets runs
-(docs/serving.md shows them) and its output is checked by value. Code 77 where PyPI cannot be reached.
+"""Clients from PyPI, as they are, against a server with a test-made model: openai, anthropic and ollama here;
+with --long earlier versions of them, litellm, langchain, llm and lm-eval, too. Every snippet of
+tests/serve/snippets runs (docs/serving.md shows them) and its output is checked by value. Code 77 where PyPI
+cannot be reached.
 
   tests/serve/clients_test.py [--rapt build/rapt] [--long] [--environments FOLDER]
 """
@@ -15,13 +16,17 @@ import subprocess
 import sys
 import tempfile
 
-from server import (Fault, Server, Skip, arguments, equal, expect, rapt_text, read_npy, run_tests, test)
+from server import (TOOLS_TEMPLATE, Fault, Server, Skip, arguments, equal, expect, rapt_text, read_npy,
+                    run_tests, test)
 
 HERE = pathlib.Path(__file__).resolve().parent
 # What is installed: names of environments and their packages. Raise the numbers after a look at what changed.
-OPENAI = {"openai": ["openai==3.51.0"]}
+OPENAI = {"openai": ["openai==3.51.0"], "vendors": ["anthropic==2.10.0", "ollama==0.6.3"]}
 MORE = {"openai-2": ["openai==2.29.0"], "openai-1": ["openai==1.69.0", "httpx<0.28"],
-        "clients": ["litellm==1.106.2", "langchain-openai==1.7.3", "llm==0.32.1", "lm-eval[api]==0.4.13"]}
+        "clients": ["litellm==1.106.2", "langchain-openai==1.7.3", "llm==0.32.1", "lm-eval[api]==0.4.13"],
+        "tools": ["instructor==1.17.0", "langchain-openai==1.7.3"],
+        "vendors-early": ["anthropic==0.86.0", "ollama==0.6.3", "langchain-ollama==1.1.0", "llm==0.32.1",
+                          "llm-ollama==0.16.2", "litellm==1.106.2"]}
 
 
 class Clients:
@@ -40,7 +45,7 @@ class Clients:
         wanted = " ".join(packages)
         if stamp.exists() and stamp.read_text() == wanted:
             return there
-        limit = 1200 if name == "clients" else 120
+        limit = 120 if name in OPENAI else 1200
         try:
             shutil.rmtree(there, ignore_errors=True)
             subprocess.run([sys.executable, "-m", "venv", there], check=True, capture_output=True,
@@ -98,6 +103,26 @@ def openai_by_value(c):
 
 
 @test
+def openai_tools(c):
+    """Against a template without words for functions, and one with them."""
+    venv = c.environment("openai")
+    template = c.folder / "template"
+    template.write_text(TOOLS_TEMPLATE)
+    with Server(c.args, "--cache-type", "f32", "--chat-template", template) as tools:
+        for server in (c.server, tools):
+            print(" ", c.run(venv, [venv / "bin/python", HERE / "openai_tools_client.py",
+                                    f"http://127.0.0.1:{server.port}/v1"]).strip())
+
+
+@test
+def tools_of_other_clients(c):
+    long_only(c)
+    venv = c.environment("tools")
+    print(" ", c.run(venv, [venv / "bin/python", HERE / "tools_clients.py",
+                            f"http://127.0.0.1:{c.server.port}/v1"]).strip())
+
+
+@test
 def openai_snippets(c):
     venv = c.environment("openai")
     equal(c.snippet(venv, "openai_sync.py"), c.hello + "\n")
@@ -106,6 +131,22 @@ def openai_snippets(c):
     lines = c.snippet(venv, "openai_logprobs.py").splitlines()
     expect(lines[0].endswith(" None") and float(lines[1].split()[-1]) < 0, lines)
     equal(c.snippet(venv, "openai_embeddings.py"), "2 vectors of 64\n")
+
+
+@test
+def vendors_by_value(c):
+    venv = c.environment("vendors")
+    for package in ("anthropic", "ollama"):
+        print(" ", c.run(venv, [venv / "bin/python", HERE / "vendor_clients.py",
+                                f"http://127.0.0.1:{c.server.port}", package]).strip())
+
+
+@test
+def vendors_snippets(c):
+    venv = c.environment("vendors")
+    equal(c.snippet(venv, "with_anthropic.py"), c.hello + "\n" + c.hello + "\n")
+    equal(c.snippet(venv, "with_ollama.py"), c.hello + "\n" + c.hello + "\n")
+    equal(c.snippet(c.environment("openai"), "openai_responses.py"), c.hello + "\n")
 
 
 def long_only(c):
@@ -120,6 +161,17 @@ def earlier_versions_of_openai(c):
         venv = c.environment(name)
         print(" ", c.run(venv, [venv / "bin/python", HERE / "openai_client.py",
                                 f"http://127.0.0.1:{c.server.port}/v1"]).strip())
+
+
+@test
+def earlier_versions_of_vendors(c):
+    long_only(c)
+    venv = c.environment("vendors-early")
+    print(" ", c.run(venv, [venv / "bin/python", HERE / "vendor_clients.py",
+                            f"http://127.0.0.1:{c.server.port}", "anthropic"]).strip())
+    lines = c.snippet(venv, "with_langchain_ollama.py").split("\x1e\n")
+    equal(lines[:3], [c.hello] * 3)
+    equal(c.snippet(venv, "with_llm_ollama.sh").strip("\n"), c.hello.strip("\n"))
 
 
 @test

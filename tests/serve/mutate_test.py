@@ -25,7 +25,36 @@ CHAT = [{"role": "system", "content": "Be short."}, {"role": "user", "content": 
             {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]},
         {"role": "tool", "content": "5", "tool_call_id": "c1"},
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
+BLOCKS = [{"role": "user", "content": "Hello 你好"},
+          {"role": "assistant", "content": [
+              {"type": "thinking", "thinking": "t", "signature": "s"}, {"type": "text", "text": "a"},
+              {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": [1]}}]},
+          {"role": "user", "content": [
+              {"type": "tool_result", "tool_use_id": "c1", "is_error": False,
+               "content": [{"type": "text", "text": "5"}]}, {"type": "text", "text": "b"}]}]
+ITEMS = [{"role": "user", "content": [{"type": "input_text", "text": "a"}]},
+         {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "t"}]},
+         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "b"}]},
+         {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{\"a\": 1}"},
+         {"type": "function_call_output", "call_id": "c1", "output": "5"}]
+LINES = [{"role": "system", "content": "a"}, {"role": "user", "content": "b", "images": []},
+         {"role": "assistant", "content": "", "thinking": "t", "tool_calls": [
+             {"function": {"name": "f", "arguments": {"a": 1}}}]},
+         {"role": "tool", "content": "5", "tool_name": "f"}]
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 1}, "b": {"anyOf": [
+    {"type": "string", "pattern": "^[a-c]{2,3}$"}, {"type": "null"}, {"$ref": "#/$defs/c"}]}},
+          "required": ["a"], "additionalProperties": False, "$defs": {"c": {"enum": ["x", 1, None]}}}
 VALID = [
+    ("/v1/chat/completions", {"messages": CHAT, "max_tokens": 6, "stream": True, "tools": [
+        {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA,
+                                          "strict": True}},
+        {"type": "function", "function": {"name": "g"}}], "tool_choice": {
+            "type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [
+                {"type": "function", "function": {"name": "f"}}]}}, "parallel_tool_calls": False}),
+    ("/v1/chat/completions", {"messages": CHAT[:2], "max_tokens": 6, "response_format": {
+        "type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": SCHEMA}}}),
+    ("/v1/completions", {"prompt": "a", "max_tokens": 3,
+                         "grammar": "root ::= (\"a\" | b)+\nb ::= [^x-z]{1,3} # c\n"}),
     ("/v1/chat/completions", {"model": "m", "messages": CHAT, "max_tokens": 3, "stream": True,
                               "stream_options": {"include_usage": True}, "temperature": 0.5, "top_p": 0.9,
                               "seed": 7, "stop": ["x", "y"], "n": 2, "logprobs": True, "top_logprobs": 2,
@@ -56,15 +85,44 @@ VALID = [
     ("/v1/look", {"messages": CHAT[:2], "answer": "a", "want": ["lens"]}),
     ("/v1/chat/completions", {"messages": CHAT[:2], "max_tokens": 2, "stream": True,
                               "rapt": {"look": ["live"], "resume": True}}),
+    ("/v1/completions", {"prompt": "a b", "max_tokens": 3, "rapt": {
+        "edits": ["L0H1:zero"], "replay": False,
+        "compare": {"model": "chat", "edits": ["z.0@1:scale=0.5"]}}}),
+    ("/v1/replay/ID", {"stream": False, "logprobs": True, "top_logprobs": 2, "return_token_ids": True,
+                       "rapt": {"look": ["heads"], "edits": ["L0H0:zero"], "compare": {"edits": []}}}),
+    ("/v1/replay/ID", {"stream": True, "stream_options": {"include_usage": True}, "rapt": {"resume": True}}),
     ("/tokenize", {"content": "a <|im_end|>", "with_pieces": True, "add_special": True}),
     ("/tokenize", {"messages": CHAT[:2], "return_token_strs": True}),
     ("/detokenize", {"tokens": [65, 66, 511]}),
     ("/apply-template", {"messages": CHAT}),
     ("/v1/chat/completions/input_tokens", {"messages": CHAT}),
+    ("/v1/messages", {"model": "m", "messages": BLOCKS, "max_tokens": 3, "stream": True, "top_k": 4,
+                      "system": [{"type": "text", "text": "x-anthropic-billing-header: a; cch=12;"}],
+                      "stop_sequences": ["x"], "metadata": {"user_id": "u"}, "thinking": {"type": "disabled"},
+                      "tools": [{"name": "f", "description": "d", "input_schema": SCHEMA}],
+                      "tool_choice": {"type": "any", "disable_parallel_tool_use": True}}),
+    ("/v1/messages/count_tokens", {"messages": BLOCKS, "system": "a"}),
+    ("/v1/responses", {"input": ITEMS, "instructions": "a", "max_output_tokens": 3, "stream": True,
+                       "metadata": {"a": "b"}, "reasoning": {"effort": "low", "summary": "auto"},
+                       "text": {"format": {"type": "json_schema", "name": "a", "schema": SCHEMA}},
+                       "include": ["message.output_text.logprobs"], "top_logprobs": 1, "store": False}),
+    ("/v1/responses", {"input": "a", "max_output_tokens": 2, "tools": [
+        {"type": "function", "name": "f", "parameters": SCHEMA}], "tool_choice": {
+            "type": "function", "name": "f"}, "parallel_tool_calls": False}),
+    ("/api/chat", {"model": "m", "messages": LINES, "options": {"num_predict": 2, "seed": 1, "stop": ["x"],
+                   "num_ctx": 64, "repeat_penalty": 1.1}, "format": SCHEMA, "think": False, "keep_alive": 5,
+                   "logprobs": True, "top_logprobs": 1, "truncate": True}),
+    ("/api/generate", {"model": "m", "prompt": "a", "system": "b", "options": {"num_predict": 2},
+                       "format": "json", "context": [], "images": [], "suffix": ""}),
+    ("/api/generate", {"model": "m", "prompt": "a", "raw": True, "stream": False,
+                       "options": {"num_predict": 2}}),
+    ("/api/embed", {"model": "m", "input": ["a", "b"], "dimensions": 3, "options": {}}),
+    ("/api/show", {"model": "m", "verbose": True}), ("/api/pull", {"model": "m"}),
 ]
 PLAIN = ["/health", "/v1/models", "/v1/models/chat", "/props", "/slots", "/limits", "/metrics",
          "/openapi.json", "/tokenizer_info", "/slots?fail_on_no_slot=1", "/props?model=chat", "/",
-         "/page/index.html", "/monitor?once=1", "/stream/x?from=1"]
+         "/page/index.html", "/monitor?once=1", "/stream/x?from=1", "/api/tags", "/api/ps", "/api/version",
+         "/api/blobs/sha256:0"]
 ODD = [None, True, False, 0, -1, 1, 2, 8, 9, 0.5, -0.0, 1e308, 5e-324, 2 ** 31, 2 ** 32, 2 ** 53 + 1, 2 ** 63,
        -2 ** 63, 10 ** 30, "", " ", "a", "\0", "\x7f", "ÿ", "\ud7ff", "🙂", "\u202e", "<|im_start|>", "../x",
        "%00", "NaN", "{{ x }}", "a" * 300, "b" * 5000, [], {}, [[]], [{}], {"": ""}, [None] * 20, [0] * 100,
@@ -74,6 +132,7 @@ ODD = [None, True, False, 0, -1, 1, 2, 8, 9, 0.5, -0.0, 1e308, 5e-324, 2 ** 31, 
 class Hand:
     def __init__(self, seed):
         self.draw = random.Random(seed)
+        self.answer = "x"  # the id of one that can be given again
 
     # --- values
     def places(self, value, path=()):
@@ -146,12 +205,23 @@ class Hand:
         d = self.draw
         layer = d.choices(("values", "body", "head", "framing", "all", "get"), (45, 15, 15, 12, 5, 8))[0]
         path, body = d.choice(VALID)
+        path = path.replace("ID", self.answer)
         body = copy.deepcopy(body)
         if layer in ("values", "all"):
             body = self.change(body)
-        if isinstance(body, dict) and not any(isinstance(body.get(k), (int, float)) for k in (
-                "max_tokens", "max_completion_tokens")):
-            body.setdefault("n_predict", 2)  # else an answer is as long as the context
+        if isinstance(body, dict):  # an answer shall not be as long as the context
+            def number(of, *names):
+                return any(isinstance(of.get(name), (int, float)) for name in names)
+            if path.startswith("/v1/messages") and body.get("max_tokens") not in (0, 1, -1, "", False):
+                body["max_tokens"] = 2  # a larger one would be a bound
+            elif path.startswith("/api/"):
+                options = body.get("options")
+                if not isinstance(options, dict) or options.get("num_predict") not in (0, 1, "", False):
+                    body["options"] = {**(options if isinstance(options, dict) else {}), "num_predict": 2}
+            elif path == "/v1/responses" and not number(body, "max_output_tokens"):
+                body["max_output_tokens"] = 2
+            elif not number(body, "max_tokens", "max_completion_tokens", "max_output_tokens"):
+                body.setdefault("n_predict", 2)
         data = json.dumps(body, ensure_ascii=d.random() < 0.5,
                           allow_nan=True).encode("utf-8", "surrogatepass")
         if layer == "body":
@@ -260,6 +330,9 @@ async def attack(server, args, results, faults):
     hand, running, warm = Hand(args.seed), set(), 0
     began = time.monotonic()
     for n in range(args.count):
+        if n % 100 == 0:  # the one before is not kept for ever
+            reply = server.ask("/v1/completions", {"prompt": "a", "max_tokens": 2}).json()
+            hand.answer = reply.get("id", "x")
         layer, raw = hand.request()
         task = asyncio.ensure_future(one(server.port, layer, raw, results, faults))
         running.add(task)

@@ -136,8 +136,55 @@ def check_rest(client):
     equal(reply.headers["x-request-id"], "mine", "x-request-id")
 
 
+def check_responses(client):
+    chat = raw("/chat/completions", ASKED)
+    wanted, usage = chat["choices"][0]["message"]["content"], chat["usage"]
+    asked = dict(model="rapt", input=USER, max_output_tokens=16, extra_body={"seed": 5})
+    reply = client.responses.create(**asked)
+    equal((reply.output_text, reply.status, reply.incomplete_details.reason),
+          (wanted, "incomplete", "max_output_tokens"), "responses")
+    equal((reply.usage.input_tokens, reply.usage.output_tokens),
+          (usage["prompt_tokens"], usage["completion_tokens"]), "usage of a response")
+    text = "".join(e.delta for e in client.responses.create(**asked, stream=True)
+                   if e.type == "response.output_text.delta")
+    equal(text, wanted, "responses as a stream")
+    if not hasattr(client.responses, "stream"):  # the helper came with 1.73
+        return
+    with client.responses.stream(**asked) as events:
+        kinds = [e.type for e in events]
+    equal((kinds[0], kinds[-1]), ("response.created", "response.incomplete"), "the helper's events")
+    schema = {"type": "object", "properties": {"n": {"type": "boolean"}}, "required": ["n"],
+              "additionalProperties": False}
+    form = {"type": "json_schema", "name": "a", "schema": schema, "strict": True}
+    tool = {"type": "function", "name": "count", "description": "d", "parameters": schema, "strict": True}
+    asked = dict(model="rapt", input=USER, extra_body={"seed": 5}, max_output_tokens=300)
+    with client.responses.stream(**asked, text={"format": form}) as events:
+        for _ in events:
+            pass
+        final = events.get_final_response()
+    equal((final.status, list(json.loads(final.output_text))), ("completed", ["n"]),
+          "a schema, by the helper")
+    with client.responses.stream(**asked, tools=[tool], tool_choice="required") as events:
+        for _ in events:
+            pass
+        final = events.get_final_response()
+    equal((final.output[-1].type, final.output[-1].name, list(json.loads(final.output[-1].arguments))),
+          ("function_call", "count", ["n"]), "a function, by the helper")
+    try:
+        import pydantic
+    except ImportError:
+        return
+
+    class Count(pydantic.BaseModel):
+        n: bool
+    parsed = client.responses.parse(**asked, text_format=Count).output_parsed
+    equal(isinstance(parsed, Count), True, "responses.parse")
+
+
 with openai.OpenAI(base_url=BASE, api_key="none", max_retries=0) as sync:
     check_sync(sync)
+    if hasattr(sync, "responses"):  # since 1.66
+        check_responses(sync)
     check_stream(sync)
     asyncio.run(check_async())
     check_embeddings(sync)

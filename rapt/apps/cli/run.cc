@@ -10,13 +10,17 @@
 #include "rapt/base/checked.h"
 #include "rapt/base/text.h"
 #include "rapt/inspect/edits.h"
+#include "rapt/io/reader.h"
+#include "rapt/text/answer_parts.h"
 #include "rapt/text/channels.h"
 #include "rapt/text/prompt.h"
+#include "rapt/use/answer_spec.h"
 
 namespace rapt::cli {
 namespace {
 
 constexpr std::size_t kMostInput = std::size_t{1} << 28;
+constexpr std::uint64_t kMostSpec = 1 << 20;  // bytes of a schema's or a grammar's file
 
 GenerateOptions generate_args(Args& args) {
   GenerateOptions o;
@@ -50,6 +54,35 @@ GenerateOptions generate_args(Args& args) {
   o.chunk = args.number("chunk", 1, 1 << 20).value_or(512);
   check(o.sampler);
   return o;
+}
+
+// --schema FILE|JSON, --grammar FILE, --json-object
+AnswerSpec spec_args(Args& args) {
+  AnswerSpec spec;
+  const std::optional<std::string> schema = args.value("schema"), grammar = args.value("grammar");
+  spec.json = args.flag("json-object");
+  if ((schema ? 1 : 0) + (grammar ? 1 : 0) + (spec.json ? 1 : 0) > 1)
+    fail_usage("--schema, --grammar and --json-object: give one of them");
+  if (schema) {
+    const std::size_t first = schema->find_first_not_of(" \t\r\n");
+    const bool written = first != std::string::npos && (*schema)[first] == '{';
+    spec.schema =
+        parse_json(written ? *schema : read_text_file(*schema, kMostSpec), written ? "--schema" : *schema);
+  }
+  if (grammar) {
+    spec.grammar = read_text_file(*grammar, kMostSpec);
+    if (spec.grammar.empty()) fail_usage("--grammar: ", *grammar, " is empty");
+  }
+  return spec;
+}
+
+// What such an answer says, without what the model thought.
+std::string said(const SpecifiedAnswer& form, std::string_view text) {
+  AnswerParser parser(form.form, {.thinks = form.thought == PromptThought::begun});
+  AnswerMessage message;
+  for (const AnswerPart& part : parser.push(text)) message.add(part);
+  for (const AnswerPart& part : parser.finish()) message.add(part);
+  return message.text;
 }
 
 const char* name_of(Finish f) {
@@ -101,6 +134,10 @@ std::string as_json(const std::string& name, const Checkpoint& c, const Session&
   times.set("prompt_seconds", t.prompt_seconds);
   times.set("predicted_n", t.decoded_tokens);
   times.set("predicted_seconds", t.decode_seconds);
+  if (t.guessed_tokens > 0) {
+    times.set("draft_n", t.guessed_tokens);
+    times.set("draft_n_accepted", t.right_guesses);
+  }
   j.set("timings", std::move(times));
   j.set("dropped_tokens", t.dropped_tokens);
   return j.dump() + "\n";
@@ -132,9 +169,11 @@ std::string id_text(std::span<const std::int32_t> ids) {
 }
 
 int run(Args& args) {
-  const CommonArgs common = common_args(args);
+  CommonArgs common = common_args(args);
+  lora_args(args, common);
   ChatSettings s;
   s.generate = generate_args(args);
+  const AnswerSpec spec = spec_args(args);
   s.quiet = common.quiet, s.verbose = common.verbose;
   s.raw = args.flag("raw");
   s.special = args.flag("special");
@@ -152,6 +191,7 @@ int run(Args& args) {
                            window = args.number("window", 1, Dim{1} << 40);
   if ((keep || window) && !stream)
     fail_usage(keep ? "--keep" : "--window", " belongs to --stream (or --overflow stream)");
+  const SpeculateArgs speculate = speculate_args(args);
   const std::vector<std::string> edits = args.values("edit");
   const std::optional<std::string> ids_text = args.value("ids");
   std::vector<std::int32_t> ids;
@@ -174,11 +214,16 @@ int run(Args& args) {
   if (interactive && common.json) fail_usage("--json needs a prompt");
   if (interactive && (s.generate.samples > 1 || s.generate.beams > 0))
     fail_usage("--samples and --beams need a prompt");
+  if (interactive && spec.any()) fail_usage("--schema, --grammar and --json-object need a prompt");
 
   OpenModel m = open_model(words[0], common);
   const Checkpoint& c = m.checkpoint;
   s.load_seconds = m.seconds;
   const Recipe& r = c.model->recipe;
+  std::optional<Checkpoint> draft;
+  if (!speculate.draft.empty()) draft = open_draft(speculate.draft, m, common);
+  session_options.speculate = speculate.how;
+  session_options.draft = draft ? &*draft : nullptr;
   if (stream) {
     const Dim kept = keep.value_or(4),
               context = session_options.context > 0 ? session_options.context : r.context;
@@ -201,8 +246,10 @@ int run(Args& args) {
   if (interactive) fail_usage(words[0], " translates: give it a text");
   Session session(*m.device, c, session_options);
 
+  std::optional<ChatTemplate> chat_template;
+  if (!ids_text && !translates) chat_template = template_unless_raw(c, s.raw);
   if (ids_text) {
-  } else if (const auto chat_template = translates ? std::nullopt : template_unless_raw(c, s.raw)) {
+  } else if (chat_template) {
     std::vector<ChatMessage> messages;
     if (!s.system.empty()) messages.push_back({"system", s.system});
     messages.push_back({"user", prompt});
@@ -215,10 +262,19 @@ int run(Args& args) {
     ids = prompt_ids(c, prompt, s.special);
   }
 
+  SpecifiedAnswer specified;
+  if (spec.any()) {
+    if (translates) fail_usage(words[0], " translates; what it says has no other form");
+    specified = specify_answer(c, spec, chat_template ? &*chat_template : nullptr, ids, session.stops());
+    session.constrain(specified.constraint);
+    s.generate.shown_ids = specified.shown_ids;
+  }
+  const bool told_apart = specified.form.channels || !specified.form.think_begin.empty();
+
   const Interrupt interrupt(true);
   const bool one = s.generate.samples == 1;
   std::vector<Generated> all;
-  const bool streams = !common.json && one && c.tokenizer;
+  const bool streams = !common.json && one && c.tokenizer && !told_apart;
   if (translates) {
     all = session.translate(
         ids, s.generate,
@@ -233,14 +289,17 @@ int run(Args& args) {
     all = session.generate(ids, s.generate, hooks.on_token, hooks.on_prompt, hooks.cancel);
   }
   check_edits();
+  if (told_apart)
+    for (Generated& g : all) g.text = said(specified, g.text);
   if (common.json) print(as_json(words[0], c, session, all, s, static_cast<Dim>(ids.size())));
   else if (streams) print("\n");
   else
     for (std::size_t i = 0; i < all.size(); ++i)
-      print(concat(
-          one ? "" : concat("[", i + 1, "] "),
-          c.tokenizer ? for_stdout(answer_text(*c.tokenizer, all[i].ids, all[i].text)) : id_text(all[i].ids),
-          "\n"));
+      print(concat(one ? "" : concat("[", i + 1, "] "),
+                   told_apart    ? for_stdout(all[i].text)
+                   : c.tokenizer ? for_stdout(answer_text(*c.tokenizer, all[i].ids, all[i].text))
+                                 : id_text(all[i].ids),
+                   "\n"));
   flush();
   const Dim limit = s.generate.max_tokens;
   if (!common.quiet && all[0].finish == Finish::length &&
@@ -280,6 +339,11 @@ const Verb kRun = {
     "  --stop TEXT              the answer ends before TEXT; may be given many times\n"
     "  --ignore-eos             never end by itself\n"
     "\n"
+    "  The form of the answer, which every token keeps to:\n"
+    "  --schema FILE|JSON       JSON of this schema\n"
+    "  --json-object            any JSON object\n"
+    "  --grammar FILE           a text of this grammar (GBNF)\n"
+    "\n"
     "  Choice of tokens, in this order:\n"
     "  --logit-bias ID=V        added to a token's logit; -inf forbids it\n"
     "  --repeat-penalty X (1)   --frequency-penalty X (0)   --presence-penalty X (0)\n"
@@ -292,9 +356,16 @@ const Verb kRun = {
     "  --beams N                beam search instead; --length-penalty X (1): score = sum of\n"
     "                           log-probabilities / length^X\n"
     "\n"
+    "  --speculate off|lookup|draft   tokens are guessed and checked several at a time where it is faster;\n"
+    "                           no bit of the answer depends on it (lookup: from what the text said before)\n"
+    "  --draft MODEL            … guesses are what this smaller model of the same vocabulary says\n"
+    "\n"
     "  --edit SPEC              changes what the model computes while it answers, may come many times:\n"
     "                           L5H3:zero switches a head off, resid_post.8:add=FILE.npy steers; rapt help\n"
     "                           inspect has the whole form\n"
+    "\n"
+    "  --lora FILE[=SCALE]      an adapter (LoRA) beside the model's weights: a folder of PEFT, or a GGUF\n"
+    "                           file; may come many times, and they add up\n"
     "\n"
     "  --json                   text, ids, times as JSON; --logprobs N adds each token's log-probability\n"
     "                           and the N most probable\n"
@@ -308,6 +379,7 @@ const Verb kRun = {
     "  rapt run model.gguf 'Why is the sky blue?' --temp 0 -n 100\n"
     "  rapt run model.gguf 'Sum this up in one line:' - < article.txt\n"
     "  rapt run stories260K.bin 'Once upon a time' --seed 7 --verbose\n"
+    "  rapt run model.gguf 'A person:' --schema '{\"properties\": {\"name\": {\"type\": \"string\"}}}'\n"
     "  rapt run model.gguf --json --samples 3 --logprobs 5 'Two plus two is' --raw\n",
     run};
 

@@ -8,6 +8,7 @@
 #include "rapt/apps/python/model.h"
 #include "rapt/apps/python/shared_engine.h"
 #include "rapt/text/prompt.h"
+#include "rapt/use/answer_spec.h"
 #include "rapt/use/conversation.h"
 
 namespace rapt::python {
@@ -75,13 +76,27 @@ void set_option(GenerateOptions& o, const std::string& text, nb::handle value) {
   else fail_name("generate: there is no option '", text, "'");
 }
 
+// What the answer must be; no option of the engine.
+struct FormOptions {
+  AnswerSpec spec;
+  bool messages = false;  // the prompt was written by the chat template
+  bool take(const std::string& name, nb::handle value) {
+    if (name == "messages") messages = nb::cast<bool>(value);
+    else if (name == "grammar") spec.grammar = nb::cast<std::string>(value);
+    else if (name == "schema") spec.schema = parse_json(nb::cast<std::string>(value), "schema");
+    else return false;
+    return true;
+  }
+};
+
 // Names are checked in Python, too; what is None stays as it is.
-GenerateOptions options_of(const nb::dict& options) {
+GenerateOptions options_of(const nb::dict& options, FormOptions* form = nullptr) {
   GenerateOptions o;
   for (const auto& [key, value] : options) {
     const std::string name = nb::cast<std::string>(key);
     try {
-      if (!value.is_none()) set_option(o, name, value);
+      if (value.is_none() || (form && form->take(name, value))) continue;
+      set_option(o, name, value);
     } catch (const nb::cast_error&) {
       fail_usage(name, ": ", nb::cast<std::string>(nb::repr(value)), " cannot be meant");
     }
@@ -205,8 +220,17 @@ std::shared_ptr<Ask> ask(const std::shared_ptr<SharedEngine>& engine, std::vecto
   if (recipe.encoder && recipe.decoder) {
     r = translation_request(c, engine->stops(), ids, options_of(options));
   } else {
+    FormOptions form;
     r.tokens = std::move(ids);
-    r.generate = options_of(options);
+    r.generate = options_of(options, &form);
+    if (form.spec.schema && !form.spec.grammar.empty()) fail_usage("schema and grammar: give one of them");
+    if (form.spec.any()) {
+      const std::optional<ChatTemplate> chat = form.messages ? open_chat_template(c) : std::nullopt;
+      SpecifiedAnswer specified =
+          specify_answer(c, form.spec, chat ? &*chat : nullptr, r.tokens, engine->stops());
+      r.constraint = std::move(specified.constraint);
+      r.generate.shown_ids = std::move(specified.shown_ids);
+    }
     r.stream = engine->model().stream;
     r.hold = hold;
   }

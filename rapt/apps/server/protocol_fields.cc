@@ -128,6 +128,11 @@ void check_field(const FieldRule& rule, const Json& value, std::string_view path
       if (!value.is_object()) bad_field(path, concat("it must be an object, not ", value_text(value)));
       if (rule.kind == Kind::object) check_items(rule, value.object().size(), "members", path);
       return;
+    case Kind::any: return;
+    case Kind::choice:
+      if (!value.is_string() && !value.is_object())
+        bad_field(path, concat("it must be a string or an object, not ", value_text(value)));
+      return;
     case Kind::later:
       if (among(rule.words, [&](std::string_view w) { return same_value(parse_json(w), value); })) return;
       unsupported_field(path, *rule.words ? concat("is not supported here with ", value_text(value),

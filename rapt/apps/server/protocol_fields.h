@@ -25,7 +25,9 @@ struct FieldRule {
     texts,     // string | strings | ids | lists of ids: at most `items`
     list,      // of anything, at most `items`
     object,    // of anything, at most `items` members
+    any,       // what `put` makes of it
     schema,    // … of the fields of the table `of`
+    choice,    // a string or an object: whoever puts it says what it may be
     later,     // known, and not possible yet: refused unless it is one of `words`, as JSON
   };
   const char* name;
@@ -37,6 +39,50 @@ struct FieldRule {
   const char* of = "";  // schema: the name of its table
   bool required = false;
 };
+
+inline constexpr double kInt32 = 2147483647, kInt64 = 9223372036854775808.0;
+inline constexpr double kText = 16 << 20;  // bytes of a string whose length the body's limit bounds
+
+constexpr FieldRule boolean_rule(const char* name, const char* about) {
+  return {.name = name, .kind = FieldRule::Kind::boolean, .about = about};
+}
+constexpr FieldRule integer_rule(const char* name, double least, double most, const char* about) {
+  return {.name = name, .kind = FieldRule::Kind::integer, .least = least, .most = most, .about = about};
+}
+constexpr FieldRule number_rule(const char* name, double least, double most, const char* about) {
+  return {.name = name, .kind = FieldRule::Kind::number, .least = least, .most = most, .about = about};
+}
+constexpr FieldRule string_rule(const char* name, double least, double most, const char* about) {
+  return {.name = name, .kind = FieldRule::Kind::string, .least = least, .most = most, .about = about};
+}
+constexpr FieldRule word_rule(const char* name, const char* words, const char* about) {
+  return {.name = name, .kind = FieldRule::Kind::string, .words = words, .about = about};
+}
+constexpr FieldRule strings_rule(const char* name, double least, double most, std::size_t items,
+                                 const char* about) {
+  return {.name = name,
+          .kind = FieldRule::Kind::strings,
+          .least = least,
+          .most = most,
+          .items = items,
+          .about = about};
+}
+constexpr FieldRule items_rule(const char* name, FieldRule::Kind kind, std::size_t items, const char* about) {
+  return {.name = name, .kind = kind, .items = items, .about = about};
+}
+constexpr FieldRule any_rule(const char* name, const char* about) {
+  return {.name = name, .kind = FieldRule::Kind::any, .about = about};
+}
+constexpr FieldRule schema_rule(const char* name, const char* of, const char* about) {
+  return {.name = name, .kind = FieldRule::Kind::schema, .about = about, .of = of};
+}
+constexpr FieldRule later_rule(const char* name, const char* harmless = "") {
+  return {.name = name, .kind = FieldRule::Kind::later, .words = harmless, .about = "Not supported yet."};
+}
+constexpr FieldRule required(FieldRule rule) {
+  rule.required = true;
+  return rule;
+}
 
 // Fails with an ApiError 400 that names the field: `path` is it as clients write it ("stream_options" for a
 // field of the body, "rapt.stream.keep" inside).
@@ -76,11 +122,14 @@ void read_fields(std::span<const Field<Target>> table, Target& target, const Jso
 }
 
 // The tables by name, for the document: "chat", "completions", "embeddings", "rerank", "classify",
-// "tokenize", "detokenize", "template", and those inside: "stream_options", "rapt", "rapt_stream".
+// "tokenize", "detokenize", "template", and those inside: "stream_options", "rapt", "rapt_stream",
+// "rapt_compare", "rapt_replay".
 struct FieldTable {
   std::string_view name;
   std::span<const FieldRule> rules;
 };
 std::span<const FieldTable> field_tables();
+// … and those of other vendors' APIs: "responses", "messages", "ollama_chat" …
+std::span<const FieldTable> vendor_tables();
 
 }  // namespace rapt::server

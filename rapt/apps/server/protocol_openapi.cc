@@ -117,7 +117,9 @@ Json field_schema(const FieldRule& rule) {
       out.set("type", or_null("object"));
       out.set("maxProperties", count_of(rule.items));
       break;
+    case Kind::choice: out.set("type", Json::Array{Json("string"), Json("object"), Json("null")}); break;
     case Kind::schema: out = any_of({reference(rule.of)}); break;
+    case Kind::any: out = Json::Object{}; break;
     case Kind::later: out = later_schema(rule); break;
   }
   if (*rule.about) out.set("description", rule.about);
@@ -135,7 +137,7 @@ Json table_schema(const FieldTable& table) {
   if (!names.empty()) out.set("required", std::move(names));
   out.set("properties", std::move(properties));
   // What is ours is strict; beside the others' fields clients send many more.
-  if (table.name.starts_with("rapt")) out.set("additionalProperties", false);
+  if (table.name.starts_with("rapt") || table.name == "replay") out.set("additionalProperties", false);
   return out;
 }
 
@@ -194,10 +196,25 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/chat/completions", "An answer to a conversation", "chat", false, true},
     {"POST", "/v1/chat/completions/input_tokens", "Tokens of a conversation", "template"},
     {"POST", "/v1/completions", "A text that goes on", "completions", false, true},
+    {"POST", "/v1/responses", "An answer to a conversation, in items (OpenAI)", "responses", false, true},
+    {"POST", "/v1/responses/input_tokens", "Tokens of such a conversation", "responses"},
+    {"POST", "/v1/messages", "An answer to a conversation, in blocks (Anthropic)", "messages", false, true},
+    {"POST", "/v1/messages/count_tokens", "Tokens of such a conversation", "count_tokens"},
+    {"POST", "/api/chat", "An answer to a conversation, in lines (Ollama)", "ollama_chat", false, false,
+     "application/x-ndjson"},
+    {"POST", "/api/generate", "An answer to a prompt, in lines (Ollama)", "ollama_generate", false, false,
+     "application/x-ndjson"},
+    {"POST", "/api/embed", "Vectors of texts (Ollama)", "ollama_embed"},
+    {"POST", "/api/show", "What a model is (Ollama)", "ollama_show"},
+    {"GET", "/api/tags", "The models (Ollama)"},
+    {"GET", "/api/ps", "The models that are loaded: all (Ollama)"},
+    {"GET", "/api/version", "The version of the program (Ollama)"},
     {"POST", "/v1/embeddings", "Vectors of texts", "embeddings"},
     {"POST", "/v1/rerank", "Documents in the order of a query", "rerank"},
     {"POST", "/v1/classify", "Classes of texts", "classify"},
     {"POST", "/v1/look", "What a model does inside while it reads a text", "look"},
+    {"POST", "/v1/replay/{id}", "An answer of before once more, with the same bits", "replay", false, true},
+    {"GET", "/v1/replay/{id}", "What is kept of an answer (?text=1: its request and all ids)"},
     {"GET", "/v1/stream/{id}", "A resumable stream from an event on (?from=N)", "", false, false,
      "text/event-stream"},
     {"DELETE", "/v1/stream/{id}", "Ends a resumable stream"},
@@ -249,6 +266,7 @@ std::string openapi_json(std::span<const Route> routes, std::string_view version
   }
   out.set("paths", std::move(paths));
   for (const FieldTable& table : field_tables()) schemas.set(table.name, table_schema(table));
+  for (const FieldTable& table : vendor_tables()) schemas.set(table.name, table_schema(table));
   schemas.set("message", message_schema());
   schemas.set("error", parse_json(R"({
     "type": "object", "required": ["error"], "properties": {"error": {

@@ -186,6 +186,12 @@ void append_timings(std::string& out, const GenerateTimes& times) {
   append_integer(out, times.reused_tokens);
   part("prompt", times.prompt_tokens, times.prompt_seconds);
   part("predicted", times.decoded_tokens, times.decode_seconds);
+  if (times.guessed_tokens > 0) {
+    out += ",\"draft_n\":";
+    append_integer(out, times.guessed_tokens);
+    out += ",\"draft_n_accepted\":";
+    append_integer(out, times.right_guesses);
+  }
   out += '}';
 }
 
@@ -342,6 +348,13 @@ void append_logprob(std::string& out, float logprob) {
   if (out.find_first_of(".e", from) == std::string::npos) out += ".0";  // typed clients read a float
 }
 
+void append_floats(std::string& out, std::span<const float> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i > 0) out += ',';
+    append_real(out, values[i]);
+  }
+}
+
 std::string hash_text(std::uint64_t hash) {
   char buffer[16];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, hash, 16).ptr;
@@ -349,7 +362,44 @@ std::string hash_text(std::uint64_t hash) {
   return out.append(buffer, end);
 }
 
-std::string_view finish_reason(Finish finish) { return finish == Finish::stop ? "stop" : "length"; }
+std::string in_quotes(std::string_view text) {
+  std::string out;
+  append_quoted(out, text);
+  return out;
+}
+
+std::string rapt_text(const RaptInfo& info, const ReplyChoice& choice) {
+  return rapt_object(info, {&choice, 1}, {});
+}
+
+void append_token_logprobs(std::string& list, const Tokenizer* tokenizer, const TokenChoice& token, int top) {
+  append_content_entry(list, tokenizer, token, top);
+}
+
+std::string_view finish_reason(Finish finish, bool called) {
+  return finish != Finish::stop ? "length" : called ? "tool_calls" : "stop";
+}
+
+std::optional<AnswerParser> answer_parser(const CompletionRequest& request, const ReplyHead& head,
+                                          int index) {
+  if (!request.chat || !request.form) return std::nullopt;
+  return AnswerParser(*request.form, {.thinks = request.thought == PromptThought::begun,
+                                      .calls = request.tools.active(),
+                                      .seed = concat(head.id, "/", index)});
+}
+
+AnswerMessage answer_message(const CompletionRequest& request, const ReplyHead& head,
+                             const ReplyChoice& choice) {
+  AnswerMessage message;
+  std::optional<AnswerParser> parser = answer_parser(request, head, choice.index);
+  if (!parser) {
+    message.text = choice.text;
+    return message;
+  }
+  for (const AnswerPart& part : parser->push(choice.text)) message.add(part);
+  for (const AnswerPart& part : parser->finish()) message.add(part);
+  return message;
+}
 
 // ------------------------------------------------------------------------------------------- text log-probs
 // Log-probabilities of a text completion: four lists side by side.
@@ -389,6 +439,30 @@ void TextLogprobs::append(std::string& out) const {
 void TextLogprobs::clear() { tokens.clear(), values.clear(), tops.clear(), offsets.clear(); }
 
 // -------------------------------------------------------------------------------------------- whole replies
+namespace {
+
+// What stands behind "content": in a message. Whether it ends with calls.
+bool append_message(std::string& out, const CompletionRequest& request, const ReplyHead& head,
+                    const ReplyChoice& choice) {
+  const AnswerMessage message = answer_message(request, head, choice);
+  if (message.text.empty() && !message.calls.empty()) out += "null";
+  else append_quoted(out, message.text);
+  if (!message.reasoning.empty())
+    out += concat(",\"reasoning_content\":", server::in_quotes(message.reasoning));
+  if (message.calls.empty()) return false;
+  out += ",\"tool_calls\":[";
+  for (const AnswerMessage::Call& call : message.calls) {
+    if (out.back() != '[') out += ',';
+    out += concat("{\"id\":", server::in_quotes(call.id),
+                  ",\"type\":\"function\",\"function\":{\"name\":", server::in_quotes(call.name),
+                  ",\"arguments\":", server::in_quotes(call.arguments), "}}");
+  }
+  out += ']';
+  return message.called();
+}
+
+}  // namespace
+
 std::string completion_reply(const CompletionRequest& request, const ReplyHead& head,
                              std::span<const ReplyChoice> choices, const Usage& usage,
                              const Tokenizer* tokenizer, const GenerateTimes* times, const RaptInfo& info) {
@@ -408,11 +482,12 @@ std::string completion_reply(const CompletionRequest& request, const ReplyHead& 
   out += ",\"choices\":[";
   for (const ReplyChoice& choice : choices) {
     if (out.back() != '[') out += ',';
+    bool called = false;
     if (request.chat) {
       out += "{\"index\":";
       append_integer(out, choice.index);
       out += ",\"message\":{\"role\":\"assistant\",\"content\":";
-      append_quoted(out, choice.text);
+      called = append_message(out, request, head, choice);
       out += ",\"refusal\":null},\"logprobs\":";
       if (request.generate.logprobs) {
         std::string entries;
@@ -442,7 +517,7 @@ std::string completion_reply(const CompletionRequest& request, const ReplyHead& 
       }
     }
     out += ",\"finish_reason\":\"";
-    out += finish_reason(choice.finish);
+    out += finish_reason(choice.finish, called);
     out += '"';
     if (request.return_token_ids) {
       out += ",\"token_ids\":[";
@@ -473,7 +548,9 @@ std::string completion_reply(const CompletionRequest& request, const ReplyHead& 
 
 // -------------------------------------------------------------------------------------------------- streams
 ChunkWriter::ChunkWriter(const CompletionRequest& request, const ReplyHead& head, const Tokenizer* tokenizer)
-    : chat_(request.chat),
+    : request_(request),
+      head_(head),
+      chat_(request.chat),
       usage_(request.include_usage),
       continuous_(request.continuous_usage),
       progress_(request.return_progress),
@@ -489,6 +566,8 @@ ChunkWriter::ChunkWriter(const CompletionRequest& request, const ReplyHead& head
   prefix_ += ",\"choices\":[";
   const std::size_t prompts = chat_ ? 1 : request.prompts.size();
   choices_.resize(std::max<std::size_t>(1, prompts) * static_cast<std::size_t>(std::max(1, samples_)));
+  for (std::size_t i = 0; i < choices_.size(); ++i)
+    choices_[i].parser = answer_parser(request, head, static_cast<int>(i));
 }
 
 // Clients make a choice when they first see its number, in order, and add up texts: one role each, first.
@@ -554,14 +633,48 @@ void ChunkWriter::progress(std::string& out, Dim read, Dim of, Dim reused, doubl
 
 // One choice's text, with all that waited for it.
 void ChunkWriter::chunk(std::string& out, int index, std::string_view text, const ChunkExtras& extras) {
+  delta_chunk(out, index,
+              chat_ ? concat("{\"content\":", server::in_quotes(text), "}") : server::in_quotes(text),
+              extras);
+}
+
+// The parts of what a token made certain, a chunk each; what waited stands in the first.
+void ChunkWriter::parts(std::string& out, int index, std::span<const AnswerPart> parts,
+                        const ChunkExtras& extras) {
+  const auto call = [](const AnswerPart& part, std::string_view more) {
+    return concat("{\"tool_calls\":[{\"index\":", part.call, more, "}]}");
+  };
+  for (const AnswerPart& part : parts) switch (part.kind) {
+      case AnswerPart::Kind::text: chunk(out, index, part.text, extras); break;
+      case AnswerPart::Kind::reasoning:
+        delta_chunk(out, index, concat("{\"reasoning_content\":", server::in_quotes(part.text), "}"), extras);
+        break;
+      case AnswerPart::Kind::call_begin:
+        delta_chunk(out, index,
+                    call(part, concat(",\"id\":", server::in_quotes(part.id),
+                                      ",\"type\":\"function\",\"function\":{\"name\":",
+                                      server::in_quotes(part.text), ",\"arguments\":\"\"}")),
+                    extras);
+        break;
+      case AnswerPart::Kind::call_arguments:
+        delta_chunk(out, index,
+                    call(part, concat(",\"function\":{\"arguments\":", server::in_quotes(part.text), "}")),
+                    extras);
+        break;
+      case AnswerPart::Kind::call_end: choices_[static_cast<std::size_t>(index)].called = true; break;
+    }
+}
+
+void ChunkWriter::delta_chunk(std::string& out, int index, std::string_view delta,
+                              const ChunkExtras& extras) {
   Waiting& w = choices_[static_cast<std::size_t>(index)];
   out += prefix_;
   if (chat_) {
     out += "{\"index\":";
     append_integer(out, index);
-    out += ",\"delta\":{\"content\":";
-    append_quoted(out, text);
-    out += "},\"logprobs\":";
+    out += ",\"delta\":";
+    out += delta;
+    out += ",\"logprobs\":";
     if (w.content.empty()) {
       out += "null";
     } else {
@@ -571,7 +684,7 @@ void ChunkWriter::chunk(std::string& out, int index, std::string_view text, cons
     }
   } else {
     out += "{\"text\":";
-    append_quoted(out, text);
+    out += delta;
     out += ",\"index\":";
     append_integer(out, index);
     out += ",\"logprobs\":";
@@ -622,7 +735,13 @@ void ChunkWriter::token(std::string& out, int index, std::string_view text, std:
     if (logprobs_ && token && chat_) append_content_entry(w.content, tokenizer_, *token, top_);
     if (logprobs_ && token && !chat_) w.lists.add(tokenizer_, id, token, top_);
   }
-  if (!text.empty()) return chunk(out, index, text, extras);
+  if (w.parser) {
+    const std::size_t before = out.size();
+    parts(out, index, w.parser->push(text), extras);
+    if (out.size() > before) return;
+  } else if (!text.empty()) {
+    return chunk(out, index, text, extras);
+  }
   if (extras.rapt.empty()) return;
   out += prefix_;  // what was seen inside does not wait for the text
   close(out, extras);
@@ -638,7 +757,9 @@ void ChunkWriter::finish(std::string& out, const ReplyChoice& choice, const Rapt
                          const ChunkExtras& extras) {
   if (choice.index < 0 || static_cast<std::size_t>(choice.index) >= choices_.size()) return;
   begin(out);
-  if (choices_[static_cast<std::size_t>(choice.index)].any()) chunk(out, choice.index, "", {});
+  Waiting& w = choices_[static_cast<std::size_t>(choice.index)];
+  if (w.parser) parts(out, choice.index, w.parser->finish(), {});
+  if (w.any()) chunk(out, choice.index, "", {});
   out += prefix_;
   if (chat_) {
     out += "{\"index\":";
@@ -649,7 +770,7 @@ void ChunkWriter::finish(std::string& out, const ReplyChoice& choice, const Rapt
     append_integer(out, choice.index);
   }
   out += ",\"logprobs\":null,\"finish_reason\":\"";
-  out += finish_reason(choice.finish);
+  out += finish_reason(choice.finish, w.called);
   out += "\"}";
   close(out, extras, rapt_object(info, {&choice, 1}, extras.rapt));
 }
@@ -669,6 +790,11 @@ void ChunkWriter::done(std::string& out, const Usage& usage, const GenerateTimes
   out += kSseDone;
 }
 
+std::string ChunkWriter::whole(std::span<const ReplyChoice> choices, const Usage& usage,
+                               const GenerateTimes* times, const RaptInfo& info) {
+  return completion_reply(request_, head_, choices, usage, tokenizer_, times, info);
+}
+
 // ----------------------------------------------------------------------------------------------- the others
 std::string embeddings_reply(std::string_view model, std::span<const std::vector<float>> vectors, bool base64,
                              Dim prompt_tokens) {
@@ -684,10 +810,7 @@ std::string embeddings_reply(std::string_view model, std::span<const std::vector
       out += '"';
     } else {
       out += '[';
-      for (std::size_t k = 0; k < vectors[i].size(); ++k) {
-        if (k > 0) out += ',';
-        append_real(out, vectors[i][k]);
-      }
+      append_floats(out, vectors[i]);
       out += ']';
     }
     out += '}';
@@ -769,7 +892,10 @@ std::string model_reply(const ModelCard& model) {
   append_quoted(out, model.owned_by);
   out += ",\"root\":";
   append_quoted(out, model.root.empty() ? model.id : model.root);
-  out += ",\"parent\":null,\"max_model_len\":";
+  out += ",\"parent\":";
+  if (model.parent.empty()) out += "null";
+  else append_quoted(out, model.parent);
+  out += ",\"max_model_len\":";
   append_integer(out, model.context);
   out += ",\"meta\":{\"n_ctx\":";
   append_integer(out, model.context);

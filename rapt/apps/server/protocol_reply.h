@@ -15,14 +15,17 @@
 #include <vector>
 
 #include "rapt/apps/server/protocol_request.h"
+#include "rapt/text/answer_parts.h"
 #include "rapt/text/tokenizer/tokenizer.h"
 
 namespace rapt::server {
 
+std::string in_quotes(std::string_view text);  // append_quoted
 std::string sse(std::string_view json);  // data: json\n\n
 inline constexpr std::string_view kSseDone = "data: [DONE]\n\n", kSsePing = ":\n\n";
 void append_quoted(std::string& out, std::string_view text);  // a JSON string; broken UTF-8 → U+FFFD
 void append_logprob(std::string& out, float logprob);  // -0.2, -9999.0
+void append_floats(std::string& out, std::span<const float> values);  // 0.1,-2
 std::string hash_text(std::uint64_t hash);  // 16 hexadecimal digits
 
 // What all chunks of a reply have in common.
@@ -58,8 +61,18 @@ struct ReplyChoice {
   std::string_view prompt_text = {};
   std::span<const std::int32_t> prompt_ids = {};
   std::span<const TokenChoice> prompt = {};
+  std::string stop = {};  // which of GenerateOptions::stops ended it
 };
-std::string_view finish_reason(Finish finish);  // cancelled (a deadline): "length"
+// cancelled (a deadline): "length"; called: it ends with calls of functions.
+std::string_view finish_reason(Finish finish, bool called = false);
+// Tells the answer of this choice apart; nothing where all of it is text.
+std::optional<AnswerParser> answer_parser(const CompletionRequest& request, const ReplyHead& head, int index);
+AnswerMessage answer_message(const CompletionRequest& request, const ReplyHead& head,
+                             const ReplyChoice& choice);
+// `rapt` of a reply with one choice: {"seed":…,"hash":…,…}.
+std::string rapt_text(const RaptInfo& info, const ReplyChoice& choice);
+// {"token":…,"logprob":…,"bytes":[…],"top_logprobs":[…]}; behind another one: with a comma before it.
+void append_token_logprobs(std::string& list, const Tokenizer* tokenizer, const TokenChoice& token, int top);
 
 // The whole reply of a chat or a text completion, as `request` asked for it. `tokenizer`: for
 // log-probabilities; may be null without them. times: null leaves `timings` away.
@@ -87,29 +100,58 @@ struct ChunkExtras {
   std::string_view rapt = {};  // members as JSON: "\"look\":{…}"
 };
 
+// What becomes of an engine's events in one API: a stream, or a reply in one piece. Every call appends what is
+// to be sent to `out`; none waits for the next. What an API has no place for is left out.
+class AnswerWriter {
+ public:
+  virtual ~AnswerWriter() = default;
+  // Event::Kind::prompt, where return_progress was asked for (else nothing): no choice in it.
+  virtual void progress(std::string&, Dim /*read*/, Dim /*of*/, Dim /*reused*/, double /*seconds*/) {}
+  // What echo and return_token_ids say of a prompt; once per prompt before the first token of all.
+  virtual void prompt(std::string&, int /*prompt*/, std::string_view /*text*/, std::span<const std::int32_t>,
+                      std::span<const TokenChoice>) {}
+  // Event::Kind::token. `index` is the choice's number. token: where log-probabilities were asked for.
+  // extras.usage: so far.
+  virtual void token(std::string& out, int index, std::string_view text, std::int32_t id,
+                     const TokenChoice* token, const ChunkExtras& extras) = 0;
+  // Without a choice: members of `rapt` as JSON.
+  virtual void aside(std::string&, std::string_view /*rapt*/) {}
+  virtual void finish(std::string& out, const ReplyChoice& choice, const RaptInfo& info,
+                      const ChunkExtras& extras) = 0;
+  virtual void done(std::string& out, const Usage& usage, const GenerateTimes* times) = 0;
+  // Instead of all these: the reply in one piece.
+  virtual std::string whole(std::span<const ReplyChoice> choices, const Usage& usage,
+                            const GenerateTimes* times, const RaptInfo& info) = 0;
+
+  virtual std::string error(const ApiError& error) = 0;  // the last event of a stream that breaks
+  virtual std::string ping() const { return std::string(kSsePing); }  // a sign of life
+  virtual std::string_view content_type() const { return "text/event-stream; charset=utf-8"; }
+};
+
 // The same as a stream: every call appends events to `out`, none of them waits for the next. Before the first
 // event the role chunks of all choices are written, in order (chat). Entries of log-probabilities and ids
 // whose text is not certain yet (an unfinished character, the beginning of a stop) wait for the chunk that
 // has it. With echo the prompt is the first chunk of its choices: prompt().
-class ChunkWriter {
+class ChunkWriter final : public AnswerWriter {
  public:
+  // The first two must outlive it.
   ChunkWriter(const CompletionRequest& request, const ReplyHead& head, const Tokenizer* tokenizer);
 
-  // Event::Kind::prompt, where return_progress was asked for (else nothing): no choice in it.
-  void progress(std::string& out, Dim read, Dim of, Dim reused, double seconds);
-  // What echo and return_token_ids say of a prompt; call once per prompt before the first token of all.
+  void progress(std::string& out, Dim read, Dim of, Dim reused, double seconds) override;
   void prompt(std::string& out, int prompt, std::string_view text, std::span<const std::int32_t> ids,
-              std::span<const TokenChoice> logprobs);
-  // Event::Kind::token. `index` is the choice's number. token: where log-probabilities were asked for.
+              std::span<const TokenChoice> logprobs) override;
   void token(std::string& out, int index, std::string_view text, std::int32_t id, const TokenChoice* token,
-             const ChunkExtras& extras = {});
-  // A chunk of its own, without choices: members of `rapt` as JSON. Nothing that waits is in it.
-  void aside(std::string& out, std::string_view rapt);
-  // The choice ends: what waited, then `delta: {}` with the reason and `rapt`.
+             const ChunkExtras& extras = {}) override;
+  // A chunk of its own. Nothing that waits is in it.
+  void aside(std::string& out, std::string_view rapt) override;
+  // What waited, then `delta: {}` with the reason and `rapt`.
   void finish(std::string& out, const ReplyChoice& choice, const RaptInfo& info,
-              const ChunkExtras& extras = {});
-  // All choices have ended: the usage chunk where it was asked for, then [DONE].
-  void done(std::string& out, const Usage& usage, const GenerateTimes* times = nullptr);
+              const ChunkExtras& extras = {}) override;
+  // The usage chunk where it was asked for, then [DONE].
+  void done(std::string& out, const Usage& usage, const GenerateTimes* times = nullptr) override;
+  std::string whole(std::span<const ReplyChoice> choices, const Usage& usage, const GenerateTimes* times,
+                    const RaptInfo& info) override;
+  std::string error(const ApiError& error) override { return error_event(error); }
   bool begun() const { return begun_; }
 
  private:
@@ -118,13 +160,19 @@ class ChunkWriter {
     std::string content;  // entries of log-probabilities (chat)
     TextLogprobs lists;  // … (text)
     std::string ids, prompt_ids;
+    std::optional<AnswerParser> parser = {};
+    bool called = false;  // a call of a function is whole
     bool any() const { return !content.empty() || !lists.empty() || !ids.empty() || !prompt_ids.empty(); }
   };
   void begin(std::string& out);
   void chunk(std::string& out, int index, std::string_view text, const ChunkExtras& extras);
+  void delta_chunk(std::string& out, int index, std::string_view delta, const ChunkExtras& extras);
+  void parts(std::string& out, int index, std::span<const AnswerPart> parts, const ChunkExtras& extras);
   void close(std::string& out, const ChunkExtras& extras, std::string_view info = {},
              std::string_view prompt_ids = {}) const;
 
+  const CompletionRequest& request_;
+  const ReplyHead& head_;
   bool chat_, usage_, continuous_, progress_, timings_, ids_, echo_, logprobs_;
   int top_, samples_;
   const Tokenizer* tokenizer_;
@@ -153,6 +201,7 @@ std::string classify_reply(std::string_view model, std::span<const ClassScores> 
 
 struct ModelCard {
   std::string id, root;
+  std::string parent = {};  // of an adapter: the model that it belongs to
   std::int64_t created = 0;
   std::string owned_by = "rapt";
   Dim context = 0, context_trained = 0, vocabulary = 0, width = 0, parameters = 0, bytes = 0;

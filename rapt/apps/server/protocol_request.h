@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "rapt/apps/server/protocol_error.h"
+#include "rapt/apps/server/protocol_tools.h"
 #include "rapt/base/json.h"
 #include "rapt/run/batch.h"
+#include "rapt/text/answer_form.h"
 #include "rapt/text/chat_template.h"
 #include "rapt/use/generation.h"
 
@@ -58,6 +60,13 @@ struct CompletionRequest {
   Json variables;
   bool add_generation_prompt = true;
   bool continue_final = false;  // the last message, an assistant's, is gone on with: cut_after_final()
+  ToolRequest tools;
+
+  AnswerFormat format;  // what the text of an answer must be
+  // How the answer is told apart, and what its prompt has of a thought; set by who knows the model
+  // (served_answers.h). null: all of it is text.
+  const AnswerForm* form = nullptr;
+  PromptThought thought = PromptThought::none;
 
   // --- text
   std::vector<TextOrIds> prompts;  // choice number = prompt * generate.samples + sample
@@ -83,6 +92,7 @@ struct CompletionRequest {
   // --- how it is told
   bool stream = false, include_usage = false, continuous_usage = false;
   bool return_progress = false, timings_per_token = false, return_token_ids = false;
+  Json told;  // members that the reply says again (/v1/responses): an object or null
 
   // --- who and where
   std::string user, cache_salt;  // cache_salt: part of Request::space
@@ -94,7 +104,12 @@ struct CompletionRequest {
   std::vector<Json> edits;  // for read_edit (objects) and parse_edit (strings); no value names a file
   std::string edits_text;  // equal for equal edits: Request::edits. "" without edits
   Stream endless;  // window > 0: Request::stream
-  bool replay = false;
+  bool replay = true;  // kept for /v1/replay
+  bool compare = false;  // a second answer under other edits, and by how much the two part
+  std::string compare_model;  // an adapter, or the model without; "": the same
+  std::vector<Json> compare_edits;
+  std::string compare_edits_text;  // as edits_text
+  bool speculate = true;  // Request::speculate
   bool resume = false;  // of a stream: it goes on without its reader for a while
 };
 CompletionRequest read_chat(const Json& body, const ReadOptions& options = {});
@@ -102,6 +117,14 @@ CompletionRequest read_completion(const Json& body, const ReadOptions& options =
 // /apply-template and /v1/chat/completions/input_tokens: the fields of a chat that make its prompt, no
 // others.
 CompletionRequest read_template(const Json& body, const ReadOptions& options = {});
+
+// /v1/replay/{id}: what was asked then, `first`, with what is asked of its repetition in the place of it: how
+// it is told, and what is looked at, edited and compared.
+struct ReplayRequest {
+  Json body;  // of a chat or a text completion, as `first` is
+  bool edited = false;  // the edits are not those of then
+};
+ReplayRequest read_replay(const Json& asked, const Json& first, bool chat);
 
 // A conversation that was rendered without a generation prompt, up to the end of its last message: what the
 // template wrote behind the user's last text is taken away. 400 where that text is not the end of `content`

@@ -266,16 +266,48 @@ TEST(Protocol, FieldsThatDependOnEachOther) {
 }
 
 TEST(Protocol, WhatComesLaterIsNamed) {
-  for (const char* more :
-       {R"("tools":[{"type":"function"}])", R"("tool_choice":"required")", R"("functions":[{}])",
-        R"("response_format":{"type":"json_object"})", R"("grammar":"root ::= a")", R"("json_schema":{})",
-        R"("audio":{})", R"("modalities":["text","audio"])", R"("web_search_options":{})", R"("lora":[{}])",
-        R"("speculative.n_max":3)", R"("guided_json":{})", R"("use_beam_search":true)"}) {
+  for (const char* more : {R"("functions":[{}])", R"("audio":{})", R"("modalities":["text","audio"])",
+                           R"("web_search_options":{})", R"("lora":[{}])", R"("speculative.n_max":3)",
+                           R"("guided_json":{})", R"("use_beam_search":true)"}) {
     const ApiError error = refused([&] { read_chat(chat_body(concat(",", more))); });
     EXPECT_EQ(error.code, "unsupported_parameter") << more;
     EXPECT_TRUE(std::string_view(more).substr(1).starts_with(error.param)) << more;
   }
   EXPECT_EQ(refused([] { read_completion(text_body(R"(,"suffix":"x")")); }).code, "unsupported_parameter");
+}
+
+TEST(Protocol, ToolsAndFormats) {
+  const CompletionRequest r = read_chat(chat_body(
+      R"(,"tools":[{"type":"function","function":{"name":"a.b","description":"d","strict":true,
+          "parameters":{"type":"object"}}},{"type":"function","function":{"name":"c"}}],
+          "tool_choice":{"type":"function","function":{"name":"c"}},"parallel_tool_calls":false,
+          "response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"null"}}})"));
+  ASSERT_EQ(r.tools.functions.size(), 2u);
+  EXPECT_EQ(r.tools.functions[0].name, "a.b");
+  EXPECT_TRUE(r.tools.functions[0].strict);
+  EXPECT_EQ(r.tools.functions[0].path, "tools[0].function.parameters");
+  EXPECT_TRUE(r.tools.functions[1].parameters.is_null());
+  EXPECT_EQ(r.tools.choice, ToolRequest::Choice::required);
+  EXPECT_FALSE(r.tools.allows("a.b"));
+  EXPECT_TRUE(r.tools.allows("c"));
+  EXPECT_FALSE(r.tools.parallel);
+  EXPECT_EQ(r.tools.for_template(),
+            parse_json(R"([{"type":"function","function":{"name":"a.b","description":"d",
+      "parameters":{"type":"object"}}},{"type":"function","function":{"name":"c",
+      "parameters":{"type":"object","properties":{}}}}])"));
+  EXPECT_EQ(r.format.kind, AnswerFormat::Kind::json_schema);
+  EXPECT_EQ(r.format.path, "response_format.json_schema.schema");
+  EXPECT_EQ(r.format.schema, parse_json(R"({"type":"null"})"));
+
+  const auto format = [](std::string_view more) { return read_chat(chat_body(concat(",", more))).format; };
+  EXPECT_EQ(format(R"("response_format":{"type":"text"})").kind, AnswerFormat::Kind::text);
+  EXPECT_EQ(format(R"("response_format":{"type":"json_object"})").kind, AnswerFormat::Kind::json_object);
+  EXPECT_EQ(format(R"("response_format":{"type":"json_object","schema":{}})").path, "response_format.schema");
+  EXPECT_EQ(format(R"("json_schema":{"a":1})").path, "json_schema");
+  EXPECT_EQ(format(R"("grammar":"root ::= x")").grammar, "root ::= x");
+  EXPECT_EQ(format(R"("grammar":"","response_format":null)").kind, AnswerFormat::Kind::text);
+  const CompletionRequest none = read_chat(chat_body(R"(,"tools":[],"tool_choice":"auto")"));
+  EXPECT_FALSE(none.tools.active());
 }
 
 TEST(Protocol, Messages) {
@@ -636,6 +668,45 @@ TEST(Protocol, TheStreamOfTheSpecification) {
           "\n\n" + "data: [DONE]\n\n");
 }
 
+// An id and a name once, then pieces of the arguments.
+TEST(Protocol, CallsAsDeltasAndAsAWhole) {
+  CompletionRequest request =
+      read_chat(chat_body(R"(,"stream":true,"tools":[{"type":"function","function":{"name":"f"}}])"));
+  AnswerForm form{.think_begin = "<think>", .think_end = "</think>", .calls = plain_call_form()};
+  request.form = &form;
+  const std::string_view pieces[] = {
+      "<thi", "nk>a", "</think>\n{\"na", "me\": \"f\", ", "\"arguments\": {\"x\"", ": \"\\\"}\"}}"};
+  ChunkWriter writer(request, kWireHead, nullptr);
+  std::string out, all;
+  for (std::int32_t id = 0; const std::string_view piece : pieces)
+    writer.token(out, 0, piece, id++, nullptr), all += piece;
+  const ReplyChoice choice{.index = 0, .text = all, .finish = Finish::stop};
+  writer.finish(out, choice, {});
+  writer.done(out, {});
+  const Json message =
+      at(parse_json(completion_reply(request, kWireHead, {&choice, 1}, {}, nullptr, nullptr, {})),
+         "choices.0.message");
+  const std::string id = at(message, "tool_calls.0.id").string();
+  const std::string wanted[] = {R"({"role":"assistant","content":""})",
+                                R"({"reasoning_content":"a"})",
+                                R"({"tool_calls":[{"index":0,"id":")" + id +
+                                    R"(","type":"function","function":{"name":"f","arguments":""}}]})",
+                                R"({"tool_calls":[{"index":0,"function":{"arguments":"{\"x\""}}]})",
+                                R"({"tool_calls":[{"index":0,"function":{"arguments":": \"\\\"}\"}"}}]})",
+                                "{}"};
+  const std::vector<Json> events = events_of(out);
+  ASSERT_EQ(events.size(), std::size(wanted));
+  for (std::size_t i = 0; i < events.size(); ++i)
+    EXPECT_EQ(at(events[i], "choices.0.delta").dump(0), parse_json(wanted[i]).dump(0));
+  EXPECT_EQ(at(events.back(), "choices.0.finish_reason").string(), "tool_calls");
+  const std::string call =
+      R"({"id":")" + id + R"(","type":"function","function":{"name":"f","arguments":"{\"x\": \"\\\"}\"}"}})";
+  EXPECT_EQ(message.dump(0),
+            parse_json(concat(R"({"role":"assistant","content":null,"reasoning_content":"a","tool_calls":[)",
+                              call, R"(],"refusal":null})"))
+                .dump(0));
+}
+
 // M1 to M5 of what broke openai-python, as properties of whatever is written.
 TEST(Protocol, StreamsHoldNothingThatClientsChokeOn) {
   const WireTokenizer tokenizer({"a", "\xE4\xBD", "\xA0", "b"});
@@ -849,7 +920,9 @@ TEST(Protocol, AWholeChatReply) {
                             .decode_seconds = 0.25,
                             .prompt_tokens = 10,
                             .reused_tokens = 3,
-                            .decoded_tokens = 5};
+                            .decoded_tokens = 5,
+                            .guessed_tokens = 4,
+                            .right_guesses = 2};
   const Json reply = parse_json(completion_reply(
       request, kWireHead, {&choice, 1}, {.prompt_tokens = 9, .completion_tokens = 1, .cached_tokens = 3},
       &tokenizer, &times,
@@ -861,7 +934,8 @@ TEST(Protocol, AWholeChatReply) {
     {"token":"Hi","logprob":-9999.0,"bytes":[72,105]}]}],"refusal":null},"finish_reason":"stop","token_ids":[0]}],
     "usage":{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10,"prompt_tokens_details":{"cached_tokens":3}},
     "timings":{"cache_n":3,"prompt_n":10,"prompt_ms":500,"prompt_per_token_ms":50,"prompt_per_second":20,
-    "predicted_n":5,"predicted_ms":250,"predicted_per_token_ms":50,"predicted_per_second":20},
+    "predicted_n":5,"predicted_ms":250,"predicted_per_token_ms":50,"predicted_per_second":20,
+    "draft_n":4,"draft_n_accepted":2},
     "rapt":{"seed":7,"hash":"0000000000000001","finish":"eos",
     "sampling":{"temperature":1,"top_p":1,"top_k":0,"min_p":0},"paused":1,"reused":3,"look":1}})"));
 }

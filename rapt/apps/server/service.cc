@@ -23,8 +23,9 @@ struct Path {
   std::string_view method, path;  // without /v1
   bool open = false;              // without a key
   std::optional<Task> task = {};
-  bool chat = false;
+  Form form = Form::chat;
   bool lab = false;  // with --lab alone
+  bool refused = false;  // another server's, of what this one never does
 };
 constexpr Path kPaths[] = {
     {"GET", "/health", true},
@@ -39,13 +40,33 @@ constexpr Path kPaths[] = {
     {"GET", "/metrics"},
     {"GET", "/openapi.json"},
     {"GET", "/tokenizer_info"},
-    {"POST", "/chat/completions", false, Task::completion, true},
-    {"POST", "/completions", false, Task::completion, false},
+    {"POST", "/chat/completions", false, Task::completion, Form::chat},
+    {"POST", "/completions", false, Task::completion, Form::text},
+    {"POST", "/responses", false, Task::completion, Form::responses},
+    {"POST", "/responses/input_tokens", false, Task::input_tokens, Form::responses},
+    {"POST", "/messages", false, Task::completion, Form::messages},
+    {"POST", "/messages/count_tokens", false, Task::input_tokens, Form::messages},
+    {"GET", "/api/version"},
+    {"GET", "/api/tags"},
+    {"GET", "/api/ps"},
+    {"POST", "/api/show", false, Task::show, Form::ollama_chat},
+    {"POST", "/api/chat", false, Task::completion, Form::ollama_chat},
+    {"POST", "/api/generate", false, Task::completion, Form::ollama_generate},
+    {"POST", "/api/embed", false, Task::embeddings, Form::ollama_chat},
+    {"POST", "/api/pull", false, {}, Form::ollama_chat, false, true},
+    {"POST", "/api/push", false, {}, Form::ollama_chat, false, true},
+    {"POST", "/api/create", false, {}, Form::ollama_chat, false, true},
+    {"POST", "/api/copy", false, {}, Form::ollama_chat, false, true},
+    {"DELETE", "/api/delete", false, {}, Form::ollama_chat, false, true},
+    {"POST", "/api/blobs/{digest}", false, {}, Form::ollama_chat, false, true},
+    {"GET", "/api/blobs/{digest}", false, {}, Form::ollama_chat, false, true},
     {"POST", "/embeddings", false, Task::embeddings},
     {"POST", "/rerank", false, Task::rerank},
     {"POST", "/reranking", false, Task::rerank},
     {"POST", "/classify", false, Task::classify},
     {"POST", "/look", false, Task::look},
+    {"POST", "/replay/{id}", false, Task::completion},
+    {"GET", "/replay/{id}"},
     {"GET", "/monitor"},
     {"GET", "/stream/{id}"},
     {"DELETE", "/stream/{id}"},
@@ -53,18 +74,18 @@ constexpr Path kPaths[] = {
     {"POST", "/detokenize", false, Task::detokenize},
     {"POST", "/apply-template", false, Task::apply_template},
     {"POST", "/chat/completions/input_tokens", false, Task::input_tokens},
-    {"POST", "/train/run", false, Task::workshop, false, true},
-    {"GET", "/recipe", false, {}, false, true},
-    {"POST", "/recipe/show", false, Task::workshop, false, true},
-    {"POST", "/recipe/diff", false, Task::workshop, false, true},
-    {"GET", "/train/events", false, {}, false, true},
-    {"GET", "/lab", false, {}, false, true},
-    {"GET", "/lab/questions/{id}", false, {}, false, true},
-    {"GET", "/lab/experiments/{name}", false, {}, false, true},
-    {"POST", "/lab/run", false, Task::workshop, false, true},
-    {"GET", "/runs", false, {}, false, true},
-    {"GET", "/runs/{id}", false, {}, false, true},
-    {"DELETE", "/runs/{id}", false, {}, false, true},
+    {"POST", "/train/run", false, Task::workshop, Form::chat, true},
+    {"GET", "/recipe", false, {}, Form::chat, true},
+    {"POST", "/recipe/show", false, Task::workshop, Form::chat, true},
+    {"POST", "/recipe/diff", false, Task::workshop, Form::chat, true},
+    {"GET", "/train/events", false, {}, Form::chat, true},
+    {"GET", "/lab", false, {}, Form::chat, true},
+    {"GET", "/lab/questions/{id}", false, {}, Form::chat, true},
+    {"GET", "/lab/experiments/{name}", false, {}, Form::chat, true},
+    {"POST", "/lab/run", false, Task::workshop, Form::chat, true},
+    {"GET", "/runs", false, {}, Form::chat, true},
+    {"GET", "/runs/{id}", false, {}, Form::chat, true},
+    {"DELETE", "/runs/{id}", false, {}, Form::chat, true},
 };
 
 std::string_view without_version(std::string_view path) {
@@ -77,7 +98,9 @@ std::string_view pattern_of(std::string_view path) {
   path = without_version(path);
   if (path.starts_with("/models/") && path.size() > 8) return "/models/{id}";
   if (path.starts_with("/stream/") && path.size() > 8) return "/stream/{id}";
+  if (path.starts_with("/replay/") && path.size() > 8) return "/replay/{id}";
   if (path.starts_with("/runs/") && path.size() > 6) return "/runs/{id}";
+  if (path.starts_with("/api/blobs/") && path.size() > 11) return "/api/blobs/{digest}";
   if (path.starts_with("/lab/questions/") && path.size() > 15) return "/lab/questions/{id}";
   if (path.starts_with("/lab/experiments/") && path.size() > 17) return "/lab/experiments/{name}";
   return path;
@@ -95,9 +118,13 @@ const Path* find_path(std::string_view path, std::string_view method, bool& know
   return found;
 }
 
+// A page of another site can send text without asking first, JSON it cannot. Ollama's clients send no type at
+// all; a page's request would have an origin.
 bool is_json(const http::Request& request) {
   const std::string* type = request.find("content-type");
-  if (!type) return false;
+  if (!type)
+    return vendor_of(request.path) == Vendor::ollama && !request.find("origin") &&
+           !request.find("sec-fetch-site");
   std::string lower;
   for (const char c : type->substr(0, type->find(';')))
     if (c != ' ') lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -119,11 +146,7 @@ std::string id_of(const http::Request& request) {
   return "req-" + random_id();
 }
 
-std::string quote(std::string_view text) {
-  std::string out;
-  append_quoted(out, text);
-  return out;
-}
+std::string quote(std::string_view text) { return in_quotes(text); }
 
 }  // namespace
 
@@ -148,6 +171,7 @@ Service::State::State(std::vector<std::unique_ptr<ServedModel>> m, ServiceOption
   openapi = openapi_json(there, options.version);
   if (options.page) page.emplace();
   if (options.workshop.on) workshop.emplace(options.workshop);
+  if (!options.replay_log.empty()) read_replay_log();
 }
 
 Service::Service(std::vector<std::unique_ptr<ServedModel>> models, ServiceOptions options)
@@ -209,6 +233,11 @@ std::optional<http::Reply> Service::on_head(const http::Request& request) {
                   concat(request.path.substr(0, 100), " is there under rapt serve --lab alone"));
   else if (!path->open && !s.access.key_of(request))
     error.emplace(401, "invalid_api_key", "a valid key is needed: Authorization: Bearer KEY");
+  else if (path->refused)
+    error.emplace(403, "not_allowed",
+                  concat(path->path,
+                         " is not for strangers: the models here are those that the server was "
+                         "started with"));
   else if (request.method == "POST" && !is_json(request))
     error.emplace(415, "invalid_content_type", "the body must be JSON: Content-Type: application/json");
   else if (path->task && s.draining > 0)
@@ -216,18 +245,20 @@ std::optional<http::Reply> Service::on_head(const http::Request& request) {
   if (!error) return {};
   ++s.metrics.refused[error->code];
   ++s.metrics.replies[{label_of(request, known), error->status}];
-  http::Reply reply = error_reply(*error);
+  const std::string id = id_of(request);
+  http::Reply reply = error_reply(*error, vendor_of(request.path), id);
   if (error->status == 405) reply.headers.push_back({"Allow", "GET, POST, HEAD, DELETE, OPTIONS"});
   for (http::Header& h : s.access.cors(request)) reply.headers.push_back(std::move(h));
-  reply.headers.push_back({"x-request-id", id_of(request)});
+  reply.headers.push_back({"x-request-id", id});
   return reply;
 }
 
-http::Reply Service::on_refused(int status, std::string_view why) {
+http::Reply Service::on_refused(int status, std::string_view why, std::string_view path) {
   State& s = *state_;
   ++s.metrics.refused[concat("http_", status)];
   return error_reply(
-      ApiError(status, status == 413 ? "request_too_large" : "invalid_request", std::string(why)));
+      ApiError(status, status == 413 ? "request_too_large" : "invalid_request", std::string(why)),
+      vendor_of(path), "req-" + random_id());
 }
 
 void Service::on_request(http::Exchange exchange, http::Request request) {
@@ -270,7 +301,7 @@ void Service::State::route(http::Exchange exchange, http::Request request) {
   if (!path)
     return server->reply(exchange, error_reply(ApiError(404, "route_not_found", "there is no such route")));
   if (path->task)
-    return accept(exchange, std::move(request), *path->task, path->chat, std::string(path->path));
+    return accept(exchange, std::move(request), *path->task, path->form, std::string(path->path));
   answer_now(exchange, request, path->path);
 }
 
@@ -310,19 +341,22 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
                             "/openapi.json lists the routes.\n")});
     } else if (path == "/models") {
       std::vector<ModelCard> cards;
-      for (const auto& m : models) cards.push_back(m->card);
+      for (const auto& m : models) {
+        cards.push_back(m->card);
+        for (const NamedAdapter& a : m->adapters) cards.push_back(a.card);
+      }
       json(models_reply(cards));
     } else if (path == "/models/{id}") {
       std::string name(without_version(request.path).substr(8));
       for (std::size_t at; (at = name.find("%2F")) != std::string::npos;) name.replace(at, 3, "/");
-      const auto it =
-          std::find_if(models.begin(), models.end(), [&](const auto& m) { return m->name == name; });
-      if (it == models.end()) {
-        std::string names;
-        for (const auto& m : models) names += (names.empty() ? "" : ", ") + m->name;
-        throw model_error(name, names);
+      const ModelCard* card = nullptr;
+      for (const auto& m : models) {
+        if (m->name == name) card = &m->card;
+        for (const NamedAdapter& a : m->adapters)
+          if (!card && a.name == name) card = &a.card;
       }
-      json(model_reply((*it)->card));
+      if (!card) throw model_error(name, names());
+      json(model_reply(*card));
     } else if (path == "/props") {
       json(model ? props(*model)
                  : concat("{\"watch\":", workshop && workshop->options().watch ? "true" : "false",
@@ -338,6 +372,9 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
       watch_monitor(exchange, request);
     } else if (path == "/stream/{id}") {
       stream(exchange, request);
+    } else if (path == "/replay/{id}") {
+      json(record_reply(*find_replay(request.path, access.key_of(request).value_or(0)),
+                        request.query.find("text=1") != std::string::npos));
     } else if (path.starts_with("/lab")) {
       json(lab_reply(path, request.path.substr(request.path.rfind('/') + 1)));
     } else if (path == "/runs") {
@@ -346,6 +383,14 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
       run_events(exchange, request);
     } else if (path == "/recipe") {
       json(recipe_catalogue(request.query.find("lang=zh") != std::string::npos));
+    } else if (path == "/api/version") {
+      const std::string_view line = options.version;  // "rapt 0.2.0 (…)"
+      const std::size_t from = std::min(line.find(' '), line.size() - 1) + 1;
+      json(concat("{\"version\":", in_quotes(line.substr(from, line.find(' ', from) - from)), "}"));
+    } else if (path == "/api/tags" || path == "/api/ps") {
+      std::vector<OllamaModel> list;
+      for (const auto& m : models) list.push_back(ollama_model(*m));
+      json(path == "/api/tags" ? ollama_tags_reply(list) : ollama_ps_reply(list));
     } else if (path == "/openapi.json") {
       json(openapi);
     } else if (path == "/tokenizer_info") {
@@ -367,20 +412,23 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
              .body = metrics_text()});
     }
   } catch (...) {
-    reply(exchange, request, error_reply(api_error(std::current_exception())));
+    reply(exchange, request,
+          error_reply(api_error(std::current_exception()), vendor_of(request.path), id_of(request)));
   }
   return true;
 }
 
-void Service::State::accept(http::Exchange exchange, http::Request request, Task task, bool chat,
+void Service::State::accept(http::Exchange exchange, http::Request request, Task task, Form form,
                             std::string route) {
   const auto job = std::make_shared<Job>();
   job->exchange = exchange;
   job->task = task;
+  job->form = form;
   job->route = std::move(route);
   job->request_id = id_of(request);
   job->headers = access.cors(request);
   job->headers.push_back({"x-request-id", job->request_id});
+  if (form == Form::messages) job->headers.push_back({"request-id", job->request_id});
   job->headers.push_back({"X-Content-Type-Options", "nosniff"});
   job->key = access.key_of(request).value_or(0);
   job->client = access.keyed() ? concat("key ", job->key) : request.peer;
@@ -413,7 +461,7 @@ void Service::State::accept(http::Exchange exchange, http::Request request, Task
       refused.emplace(429, "queue_full", "busy: too many requests wait to be read", "", 1);
   }
   if (refused) return fail(job, *refused);
-  push([this, job, request = std::move(request), chat] { prepare(job, request, chat); });
+  push([this, job, request = std::move(request)] { prepare(job, request); });
 }
 
 // ------------------------------------------------------------------------------------------- ends of a job
@@ -461,14 +509,14 @@ void Service::State::fail(const JobPtr& job, const ApiError& error) {
   ++metrics.refused[error.code.empty() ? concat("status_", error.status) : error.code];
   ++metrics.replies[{job->route, error.status}];
   if (job->streams) {
-    const std::string event = error_event(error);
+    const std::string event = writer_of(*job).error(error);
     if (job->ring) job->ring->add(event);
     if (attached(*job)) {
       server->write(job->exchange, event);
       server->end(job->exchange);
     }
   } else {
-    http::Reply r = error_reply(error);
+    http::Reply r = error_reply(error, vendor_of(job->route), job->request_id);
     {
       const std::lock_guard hold(lock);
       r.headers.insert(r.headers.end(), job->headers.begin(), job->headers.end());
@@ -489,7 +537,7 @@ void Service::State::log(const Job& job, int code, std::string_view finish) {
       if (p.answer) reused += p.answer->times.reused_tokens;
     }
   options.log(concat("{\"id\":", quote(job.request_id), ",\"route\":", quote(job.route),
-                     ",\"model\":", job.model ? quote(job.model->name) : "null", ",\"key\":", job.key,
+                     ",\"model\":", job.model ? quote(job.model_name()) : "null", ",\"key\":", job.key,
                      ",\"status\":", code, ",\"finish\":", quote(finish), ",\"prompt_tokens\":", prompt,
                      ",\"cached_tokens\":", reused, ",\"tokens\":", job.written,
                      ",\"seconds\":", fixed(seconds_since(job.arrived), 3), "}"));
@@ -534,7 +582,7 @@ void Service::State::sweep() {
     }
     if (job->streams && attached(*job) && seconds_since(job->wrote) > options.ping_seconds) {
       job->wrote = Clock::now();
-      server->write(job->exchange, kSsePing);
+      server->write(job->exchange, writer_of(*job).ping());
     }
   }
   if (draining > 0) {
@@ -620,7 +668,8 @@ std::string Service::State::monitor(const std::string& client) const {
         "},\"prefixes\":", s.prefixes, ",\"prefix_hit_rate\":",
         asked > 0 ? fixed(static_cast<double>(s.reused_tokens) / static_cast<double>(asked), 4) : "null",
         ",\"prompt_tokens\":", s.prompt_tokens, ",\"cached_tokens\":", s.reused_tokens,
-        ",\"generated_tokens\":", s.decoded_tokens, ",\"pauses\":", s.pauses, ",\"last\":");
+        ",\"generated_tokens\":", s.decoded_tokens, ",\"draft_tokens\":", s.guessed_tokens,
+        ",\"draft_accepted\":", s.right_guesses, ",\"pauses\":", s.pauses, ",\"last\":");
     const double between = std::chrono::duration<double>(taken - taken_earlier).count();
     if (i < earlier.size() && i < latest.size() && between > 0) {
       const Engine::Status &a = earlier[i].status, &b = latest[i].status;
@@ -713,6 +762,8 @@ std::string Service::State::limits() {
                   ",\"most_waiting_tokens\":", options.most_waiting_tokens,
                   ",\"most_wait_seconds\":", shortest(options.most_wait), "}");
   }
+  out += concat(",\"replay\":{\"answers_of_a_key\":", options.replay ? ReplayStore::kAnswers : 0,
+                ",\"bytes_of_a_key\":", ReplayStore::kKeyBytes, ",\"bytes\":", ReplayStore::kBytes, "}");
   out += concat(",\"seconds\":{\"queue\":", shortest(options.queue_seconds),
                 ",\"first_token\":", shortest(options.first_token_seconds),
                 ",\"request\":", shortest(options.request_seconds), "},\"models\":[");
@@ -745,6 +796,7 @@ std::string Service::State::metrics_text() {
   write_head(out, "rapt_connections_total", "counter", "connections, by what became of them");
   write_value(out, "rapt_connections_total", label("result", "accepted"), static_cast<double>(c.accepted));
   write_value(out, "rapt_connections_total", label("result", "refused"), static_cast<double>(c.refused));
+  out += replays_text();
   write_head(out, "rapt_uptime_seconds", "gauge", "since the start");
   write_value(out, "rapt_uptime_seconds", "", seconds_since(started));
   return out;

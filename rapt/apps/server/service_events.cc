@@ -22,11 +22,28 @@ std::string_view finish_detail(const Job& job, const Generated& g) {
   return g.stop_text ? "stop_string" : "eos";
 }
 
+// Which of the stops ended an answer: what its tokens say behind its text.
+std::string stop_of(const Job& job, const Generated& g) {
+  const std::vector<std::string>& stops = job.asked.generate.stops;
+  if (!g.stop_text) return "";
+  if (stops.size() == 1) return stops[0];
+  const std::string said = job.model->checkpoint.tokenizer->decode(g.ids);
+  for (const std::string& stop : stops)
+    if (said.find(stop) == g.text.size()) return stop;
+  return "";
+}
+
 }  // namespace
 
-std::vector<http::Header> stream_headers(const Job& job) {
+AnswerWriter& writer_of(Job& job) {
+  if (!job.writer)
+    job.writer = dialect(job.form).writer(job.asked, job.head, job.model->checkpoint.tokenizer.get());
+  return *job.writer;
+}
+
+std::vector<http::Header> stream_headers(Job& job) {
   std::vector<http::Header> headers = job.headers;
-  headers.push_back({"Content-Type", "text/event-stream; charset=utf-8"});
+  headers.push_back({"Content-Type", std::string(writer_of(job).content_type())});
   headers.push_back({"Cache-Control", "no-cache"});
   headers.push_back({"X-Accel-Buffering", "no"});
   return headers;
@@ -106,6 +123,8 @@ void Service::State::deliver(Batch& batch) {
   m.prompt_tokens = batch.status.prompt_tokens;
   m.cached_tokens = batch.status.reused_tokens;
   m.generated_tokens = batch.status.decoded_tokens;
+  m.guessed_tokens = batch.status.guessed_tokens;
+  m.right_guesses = batch.status.right_guesses;
   m.paused = batch.status.pauses;
   status[batch.model] = batch.status;
 
@@ -141,10 +160,9 @@ void Service::State::deliver(Batch& batch) {
     std::string out;
     switch (e.kind) {
       case Event::Kind::prompt:
-        if (job.task == Task::completion && job.asked.stream && job.asked.return_progress) {
-          if (!job.writer) job.writer.emplace(job.asked, job.head, model.checkpoint.tokenizer.get());
-          job.writer->progress(out, e.read, e.of, e.reused, seconds_since(job.arrived));
-        }
+        part.reused = e.reused;
+        if (job.task == Task::completion && job.asked.stream && job.asked.return_progress)
+          writer_of(job).progress(out, e.read, e.of, e.reused, seconds_since(job.arrived));
         break;
       case Event::Kind::token: take_token(job, d.part, e, out); break;
       case Event::Kind::paused: break;
@@ -191,7 +209,7 @@ void Service::State::take_token(Job& job, std::size_t p, const Event& e, std::st
     ++job.written;
   }
   if (!job.asked.stream || job.task != Task::completion) return;
-  if (!job.writer) job.writer.emplace(job.asked, job.head, job.model->checkpoint.tokenizer.get());
+  AnswerWriter& writer = writer_of(job);
   if (job.asked.prompt_logprobs >= 0) {  // those of the prompt come first, and with the end
     job.held.push_back(e);
     job.held.back().read = static_cast<Dim>(p);
@@ -199,23 +217,29 @@ void Service::State::take_token(Job& job, std::size_t p, const Event& e, std::st
   }
   if ((job.asked.echo || job.asked.return_token_ids) && job.written == 1 && e.id >= 0)
     for (std::size_t i = 0; i < job.parts.size(); ++i)
-      job.writer->prompt(out, static_cast<int>(i), job.parts[i].prompt_text, job.parts[i].prompt, {});
-  const Usage so_far{.prompt_tokens = static_cast<Dim>(part.prompt.size()), .completion_tokens = job.written};
-  job.writer->token(out, static_cast<int>(p) * job.asked.generate.samples + e.sample, e.text, e.id,
-                    job.asked.generate.logprobs ? &e.choice : nullptr,
-                    {.usage = job.asked.continuous_usage ? &so_far : nullptr});
+      writer.prompt(out, static_cast<int>(i), job.parts[i].prompt_text, job.parts[i].prompt, {});
+  const Usage so_far{.prompt_tokens = static_cast<Dim>(part.prompt.size()),
+                     .completion_tokens = job.written,
+                     .cached_tokens = part.reused};
+  writer.token(out, static_cast<int>(p) * job.asked.generate.samples + e.sample, e.text, e.id,
+               job.asked.generate.logprobs ? &e.choice : nullptr, {.usage = &so_far});
 }
 
 void Service::State::take_done(const JobPtr& pointer, std::size_t p, const Event& e, std::string& out) {
   Job& job = *pointer;
   Job::Part& part = job.parts[p];
+  const bool compares = job.compare && job.compare->reads();  // both answers are there
   part.done = true;
-  part.answer = e.answer;
+  if (!compares) part.answer = e.answer;
   --job.open_parts;
   ModelMetrics& m = metrics.models[job.model->name];
   if (e.error) {
     ++m.finished["error"];
     fail(pointer, api_error(e.error));
+    return;
+  }
+  if (compares) {
+    if (job.open_parts == 0) finish_completion(pointer, out);
     return;
   }
   const GenerateTimes& t = e.answer->times;
@@ -256,7 +280,8 @@ std::vector<ReplyChoice> Service::State::choices(const Job& job) const {
                      .tokens = g.tokens,
                      .prompt_text = p.prompt_text,
                      .prompt_ids = p.prompt,
-                     .prompt = p.answer->prompt});
+                     .prompt = p.answer->prompt,
+                     .stop = stop_of(job, g)});
   return out;
 }
 
@@ -270,12 +295,17 @@ RaptInfo Service::State::info(const Job& job) const {
         i.dropped = std::max(i.dropped, static_cast<Dim>(p.prompt.size() + g.ids.size()) -
                                             job.asked.endless.window - job.asked.endless.keep);
   }
-  if (job.look && job.shows_look) i.more = job.look->json(i.reused);
+  const auto add = [&](const std::string& members) { i.more += concat(i.more.empty() ? "" : ",", members); };
+  if (job.look && job.shows_look) add(job.look->json(i.reused));
+  if (job.again && !job.asked.stream) add(replay_text(job));
+  if (job.compare) add(job.compare->json());
   return i;
 }
 
 void Service::State::finish_completion(const JobPtr& pointer, std::string& out) {
   Job& job = *pointer;
+  if (job.compare && job.deadline.empty() && (!job.compare->reads() || job.compare->left()))
+    return read_compared(pointer);
   if (job.look) {
     ModelMetrics& m = metrics.models[job.model->name];
     const auto& heads = job.look->heads();
@@ -300,6 +330,10 @@ void Service::State::finish_completion(const JobPtr& pointer, std::string& out) 
       return;
     }
   }
+  if (job.compare && !job.deadline.empty()) {
+    fail(pointer, ApiError(504, "deadline", "the comparison took longer than a request may"));
+    return;
+  }
   if (!job.deadline.empty() && job.written == 0) {
     fail(pointer,
          ApiError(job.deadline == "queue" ? 503 : 504, job.deadline == "queue" ? "queue_timeout" : "deadline",
@@ -311,24 +345,33 @@ void Service::State::finish_completion(const JobPtr& pointer, std::string& out) 
   const RaptInfo i = info(job);
   const std::vector<ReplyChoice> all = choices(job);
   const GenerateTimes& times = job.parts[0].answer->times;
+  if (job.keeps) keep(job);
+  if (job.again) ++metrics.replays[job.edited ? "edited" : replay_equal(job) ? "equal" : "different"];
+  AnswerWriter& writer = writer_of(job);
   if (!job.asked.stream) {
-    reply(pointer, 200,
-          completion_reply(job.asked, job.head, all, u, job.model->checkpoint.tokenizer.get(), &times, i),
+    if (job.keeps) {
+      const std::lock_guard hold(lock);
+      job.headers.push_back({"rapt-replay", job.head.id});
+    }
+    reply(pointer, 200, writer.whole(all, u, &times, i),
           finish_reason(all.empty() ? Finish::stop : all[0].finish));
     return;
   }
-  if (!job.writer) job.writer.emplace(job.asked, job.head, job.model->checkpoint.tokenizer.get());
   if (job.asked.prompt_logprobs >= 0 ||
       ((job.asked.echo || job.asked.return_token_ids) && job.written == 0)) {
     for (std::size_t p = 0; p < job.parts.size(); ++p)
-      job.writer->prompt(out, static_cast<int>(p), job.parts[p].prompt_text, job.parts[p].prompt,
-                         job.parts[p].answer->prompt);
+      writer.prompt(out, static_cast<int>(p), job.parts[p].prompt_text, job.parts[p].prompt,
+                    job.parts[p].answer->prompt);
     for (const Event& e : job.held)
-      job.writer->token(out, static_cast<int>(e.read) * job.asked.generate.samples + e.sample, e.text, e.id,
-                        job.asked.generate.logprobs ? &e.choice : nullptr);
+      writer.token(out, static_cast<int>(e.read) * job.asked.generate.samples + e.sample, e.text, e.id,
+                   job.asked.generate.logprobs ? &e.choice : nullptr, {});
   }
-  for (const ReplyChoice& c : all) job.writer->finish(out, c, i, {.times = &times});
-  job.writer->done(out, u, &times);
+  for (const ReplyChoice& c : all) {
+    RaptInfo own = i;
+    if (job.again) own.more += concat(own.more.empty() ? "" : ",", replay_text(job, c.index));
+    writer.finish(out, c, own, {.times = &times});
+  }
+  writer.done(out, u, &times);
   log(job, 200, finish_reason(all.empty() ? Finish::stop : all[0].finish));
 }
 
@@ -374,7 +417,10 @@ void Service::State::finish_vectors(const JobPtr& pointer) {
           for (const float x : v) squares += static_cast<double>(x) * x;
           for (float& x : v) x = static_cast<float>(x / std::max(std::sqrt(squares), 1e-12));
         }
-      reply(pointer, 200, embeddings_reply(job.model->name, vectors, job.embeddings.base64, u.prompt_tokens));
+      reply(pointer, 200,
+            vendor_of(job.route) == Vendor::ollama
+                ? ollama_embed_reply(job.model_name(), vectors, u.prompt_tokens, seconds_since(job.arrived))
+                : embeddings_reply(job.model_name(), vectors, job.embeddings.base64, u.prompt_tokens));
       return;
     }
     case Task::rerank: {
@@ -387,7 +433,7 @@ void Service::State::finish_vectors(const JobPtr& pointer) {
       std::vector<RerankScore> scores;
       for (std::size_t i = 1; i < vectors.size(); ++i)
         scores.push_back({static_cast<int>(i) - 1, cosine(vectors[0], vectors[i])});
-      reply(pointer, 200, rerank_reply(job.rerank, job.model->name, std::move(scores), u.prompt_tokens));
+      reply(pointer, 200, rerank_reply(job.rerank, job.model_name(), std::move(scores), u.prompt_tokens));
       return;
     }
     default: {
@@ -400,7 +446,7 @@ void Service::State::finish_vectors(const JobPtr& pointer) {
         c.probabilities = std::move(v);
         items.push_back(std::move(c));
       }
-      reply(pointer, 200, classify_reply(job.model->name, items, u.prompt_tokens));
+      reply(pointer, 200, classify_reply(job.model_name(), items, u.prompt_tokens));
     }
   }
 }

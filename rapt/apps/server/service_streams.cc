@@ -37,7 +37,7 @@ Dim from_of(std::string_view query) {
 void Ring::add(std::string_view wire) {
   while (!wire.empty()) {
     const std::size_t end = std::min(wire.find("\n\n"), wire.size() - 2) + 2;
-    if (wire.starts_with("data:")) {
+    if (!wire.starts_with(":")) {
       events.emplace_back(wire.substr(0, end));
       bytes += end + kEventOverhead;
     }
@@ -57,6 +57,7 @@ void Service::State::begin_stream(const JobPtr& job) {
   job->streams = true;
   std::vector<http::Header> headers = stream_headers(*job);
   if (job->asked.resume && open_ring(job)) headers.push_back({"rapt-stream", job->ring->id});
+  if (job->keeps) headers.push_back({"rapt-replay", job->head.id});
   server->begin(job->exchange, 200, headers);
 }
 

@@ -98,13 +98,13 @@ void take_whole(std::string& waiting, std::string& out, bool last) {
 
 std::string TextStream::push(std::int32_t id) {
   std::string out;
-  const std::string piece =
-      first_ ? tokenizer_.decode({&id, 1}, special_)
-      : (id >= 0 && id < tokenizer_.size() && tokenizer_.role(id) == Tokenizer::Role::control && !special_)
-          ? std::string()
-          : tokenizer_.bytes_of(id);
-  if (id >= 0 && id < tokenizer_.size() && (tokenizer_.role(id) != Tokenizer::Role::control || special_))
-    first_ = false;
+  const bool known = id >= 0 && id < tokenizer_.size(),
+             control = known && tokenizer_.role(id) == Tokenizer::Role::control,
+             shown = special_ || !control || std::find(shown_.begin(), shown_.end(), id) != shown_.end();
+  const std::string piece = first_  ? tokenizer_.decode({&id, 1}, special_ || (shown && control))
+                            : shown ? tokenizer_.bytes_of(id)
+                                    : std::string();
+  if (known && shown) first_ = false;
   waiting_ += piece;
   take_whole(waiting_, out, false);
   return out;

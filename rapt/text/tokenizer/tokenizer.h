@@ -65,15 +65,18 @@ class Tokenizer {
 };
 
 // Feeds ids, hands out text that is whole UTF-8 only: bytes of an unfinished character wait for the rest.
+// Control tokens are left out, but for all (`special`) or those of a list, which must outlive it.
 class TextStream {
  public:
-  explicit TextStream(const Tokenizer& tokenizer, bool special = false)
-      : tokenizer_(tokenizer), special_(special) {}
+  explicit TextStream(const Tokenizer& tokenizer, bool special = false,
+                      std::span<const std::int32_t> shown = {})
+      : tokenizer_(tokenizer), shown_(shown), special_(special) {}
   std::string push(std::int32_t id);
   std::string finish();  // what is left; broken bytes become U+FFFD
 
  private:
   const Tokenizer& tokenizer_;
+  std::span<const std::int32_t> shown_;
   bool special_, first_ = true;
   std::string waiting_;
 };
