@@ -5,11 +5,11 @@ file(GLOB end_to_end CONFIGURE_DEPENDS tests/*.cc rapt/apps/cli/*_test.cc)
 list(FILTER end_to_end EXCLUDE REGEX "/build_kind\\.cc$")
 # The second compiler and the thread sanitizer run what could come out differently there.
 if(RAPT_TEST_SET STREQUAL core)
-  list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(base|tensor|run|ops)/")
+  list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(base|tensor|comm|run|ops)/")
   list(FILTER end_to_end INCLUDE REGEX
        "/((bits|bits_quant|golden|gradients)_test|model_tools|naive_model)\\.cc$")
 elseif(RAPT_TEST_SET STREQUAL threads)
-  list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(base/base_test|http/server_test)")
+  list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(base/base_test|comm/comm_test|http/server_test)")
   list(FILTER end_to_end INCLUDE REGEX
        "/((threads|schedules|engine[a-z_]*)_test|schedules|model_tools|toy_checkpoint)\\.cc$")
 elseif(RAPT_TEST_SET STREQUAL load)
@@ -193,7 +193,7 @@ if(RAPT_PROGRAM AND CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RAPT_SANITIZE)
   # requests, a storm of connections, clients from PyPI where that can be reached. They share toy models; the
   # first one that runs makes them.
   set(flags_of_mutate --count 4000)  # --long mutate: 100,000
-  foreach(name api tools vendors look lab train recipe security bits mutate load clients)
+  foreach(name api tools vendors look lab train recipe security bits replay mutate load clients)
     add_test(NAME serve_${name} COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/serve/${name}_test.py --rapt
              $<TARGET_FILE:rapt_cli> ${flags_of_${name}})
     set_tests_properties(serve_${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)

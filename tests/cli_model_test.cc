@@ -15,6 +15,7 @@
 #include "rapt/base/json.h"
 #include "rapt/base/rng.h"
 #include "rapt/base/text.h"
+#include "tests/adapter_tools.h"
 #include "tests/cli.h"
 #include "tests/tools.h"
 
@@ -122,6 +123,32 @@ TEST_F(CliModel, RunContinuesAText) {
   const Outcome single = quiet("run " + toy + " x -n 1 --ignore-eos --verbose");
   const std::string answer = single.err.substr(single.err.find("answer "));
   EXPECT_TRUE(has(answer, "answer    1 token, ") && !has(answer, "tokens/s")) << single.err;
+}
+
+// Looked up, or by a draft model (here the model itself, which is always right): the same answer.
+TEST_F(CliModel, GuessedTokensChangeNothing) {
+  const std::string asks =
+      "run " + toy + " 'the end is the end is the end' --ignore-eos --json -q -s 3 -n 40 ";
+  for (const char* how : {"--temp 0", "--temp 1", "--samples 2", "--mirostat 2"}) {
+    const auto samples = [&](const std::string& flags) {
+      const Outcome o = quiet(asks + how + " " + flags);
+      EXPECT_EQ(o.code, 0) << o.err;
+      return parse_json(o.out).find("samples")->dump();
+    };
+    const std::string plain = samples("--speculate off");
+    EXPECT_EQ(samples(""), plain);
+    EXPECT_EQ(samples("--speculate lookup"), plain);
+    EXPECT_EQ(samples("--draft " + toy), plain);
+  }
+  const auto refused = [&](const std::string& flags, std::string_view words) {
+    const Outcome o = quiet("run " + toy + " x -n 2 " + flags);
+    EXPECT_NE(o.code, 0);
+    EXPECT_TRUE(has(o.err, words)) << o.err;
+  };
+  refused("--speculate maybe", "is none of off, lookup, draft");
+  refused("--speculate draft", "--draft MODEL");
+  refused("--speculate lookup --draft " + toy, "asks none");
+  refused("--draft '" + kBuildFolder + "/default.gguf'", "does not have the tokens of");
 }
 
 // With a prompt nobody reads standard input: a loop over lines keeps its lines, a closed one is no matter.
@@ -439,6 +466,37 @@ TEST_F(CliModel, EvalEmbedBench) {
   EXPECT_GT(rates.array()[0].find("avg_ts")->number(), 0);
 }
 
+TEST_F(CliModel, AdaptersStandBesideTheModel) {
+  PeftToy peft = read_peft_toy("llama");  // of a model whose attention has these sizes
+  std::erase_if(peft.adapter.tensors, [](const ToyTensor& t) { return has(t.name, "mlp"); });
+  const TempFolder temp;
+  const std::string folder = temp / "adapter";
+  write_adapter_folder(peft.adapter, folder);
+  const auto ids = [&](const std::string& flags) {
+    const Outcome o = quiet("run " + toy + " --ids '1 5 70 9' --temp 0 -n 12 --ignore-eos --json " + flags);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return parse_json(o.out).find("samples")->array()[0].find("ids")->dump(0);
+  };
+  const std::string plain = ids(""), with = ids("--lora " + folder);
+  EXPECT_NE(plain, with);
+  EXPECT_EQ(ids("--lora " + folder + "=0"), plain);
+  EXPECT_EQ(ids("--lora " + folder + "=0.5 --lora " + folder + "=-0.5"), plain);  // they cancel to rounding
+  const auto vector = [&](const std::string& flags) {
+    const Outcome o = quiet("embed " + toy + " 'a b' " + flags);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.out;
+  };
+  EXPECT_NE(vector(""), vector("--lora " + folder));
+  const Outcome many = quiet("bench " + toy + " --parallel 3 -p 5 -n 4 -r 1 --lora none --lora " + folder);
+  EXPECT_EQ(many.code, 0) << many.err;
+  const Outcome missing = quiet("run " + toy + " --ids 1 --lora nothing");
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_TRUE(has(missing.err, "nothing: there is no such file or folder")) << missing.err;
+  const Outcome scale = quiet("run " + toy + " --ids 1 --lora " + folder + "=x");
+  EXPECT_EQ(scale.code, 2);
+  EXPECT_TRUE(has(scale.err, "'x' is no scale")) << scale.err;
+}
+
 TEST_F(CliModel, FilesAreConvertedAndChecked) {
   const Outcome ok = quiet("check " + toy);
   EXPECT_EQ(ok.code, 0) << ok.err;
@@ -594,7 +652,7 @@ TEST_F(CliModel, AConversationOnATerminal) {
   t.until(">>> ");
   t.type("\x1b[A");  // the line before comes back
   t.until("\"\"\"");
-  t.type("\x03");    // and Ctrl-C takes it away
+  t.type("\x03");  // and Ctrl-C takes it away
   t.until("^C");
   t.until(">>> ");
   t.type("/set predict 900000\rthe\r");

@@ -17,6 +17,7 @@
 #include "rapt/nn/parts/delta.h"
 #include "rapt/nn/parts/ffn.h"
 #include "rapt/nn/parts/moe.h"
+#include "tests/adapter_tools.h"
 #include "tests/memory_checkpoint.h"
 
 namespace rapt::test {
@@ -216,6 +217,13 @@ const std::vector<ToyModel>& toy_models() {
     add("prefix", prefixed()).prefix = true;
     add("encoder", encoder(false));
     add("classifier", encoder(true));
+    for (ToyModel& m : list) {
+      if (m.recurrent()) continue;
+      const Model& model = *m.checkpoint.model;
+      const auto one = drawn_adapter(model, 1, 3), twin = drawn_adapter(model, 3, 3);
+      twin->hash = one->hash;
+      m.adapters = {one, drawn_adapter(model, 2, 5, DType::bf16), twin};
+    }
     return list;
   }();
   return models;
@@ -372,6 +380,13 @@ std::size_t ample_bytes(const KvPool& pool, const PlannedRequest& p) {
          at(4 * rows) * pool.state_bytes();
 }
 
+// Whether tokens are guessed, and how well. A number of its own: what else is drawn stays what it was.
+void draw_guesses(Schedule& s) {
+  Draw d{mix_key(s.seed, 0x6E55)};
+  constexpr int kRight[] = {0, 50, 80, 95, 100};
+  if (d.chance(50)) s.guesses = kRight[d.below(5)];
+}
+
 // Who asks, and who reads slowly. Numbers of their own: what else is drawn stays what it was.
 void draw_clients(Schedule& s) {
   Draw d{mix_key(s.seed, 0xC11E)};
@@ -448,6 +463,15 @@ Schedule draw_schedule(std::uint64_t seed, const Focus& focus) {
       p.looks = d.chance(60);
       p.arrives = static_cast<int>(d.between(5, 50));
     }
+    // From numbers of its own: what else a seed draws stays.
+    Draw adapters{mix_key(mix_key(seed, 0xADA), static_cast<std::uint64_t>(i))};
+    if (!m.adapters.empty() && adapters.chance(45)) {
+      p.request.adapters.emplace();
+      const bool both = adapters.chance(25);
+      for (const Dim which : {Dim{0}, Dim{1}})
+        if (both || adapters.chance(50))
+          p.request.adapters->push_back({m.adapters[at(which)], adapters.chance(70) ? 1.f : 0.5f});
+    }
     // One that goes on from an earlier one: its text to somewhere, and something new.
     if (!p.request.whole && i > 0 && d.chance(focus.cancelled_holds ? 70 : pressing ? 10 : 25)) {
       const std::size_t from = at(d.below(i));
@@ -462,6 +486,7 @@ Schedule draw_schedule(std::uint64_t seed, const Focus& focus) {
           p.request.edits = first.request.edits, p.request.space = first.request.space;
           p.request.stream = first.request.stream, p.request.prefix = first.request.prefix;
           p.request.source = first.request.source;
+          p.request.adapters = first.request.adapters;
         }
         // The rest is known when the first has an answer (fill_texts).
         p.request.rows = {}, p.request.one_piece = false;
@@ -518,6 +543,7 @@ Schedule draw_schedule(std::uint64_t seed, const Focus& focus) {
                                            : d.between(1, 40));
   draw_clients(s);
   draw_constraints(s);
+  draw_guesses(s);
   return s;
 }
 
@@ -869,10 +895,11 @@ std::string describe(const Schedule& s, std::size_t i) {
   const Request& r = p.request;
   return concat(
       "seed ", s.seed, ", ", s.model->name, ", ", name_of(s.options.cache), ", budget ", s.options.budget,
-      s.tiny ? " (tiny)" : "", s.options.prefixes ? ", prefixes" : "", ", request ", i, " of ",
-      s.requests.size(), " (", r.tokens.size(), " tokens, ", r.generate.max_tokens, " to say, samples ",
-      r.generate.samples, ", beams ", r.generate.beams, r.constraint ? ", constraint" : "",
-      r.whole ? ", whole" : "", r.one_piece ? ", one piece" : "",
+      s.guesses < 0 ? "" : concat(", guesses ", s.guesses), s.tiny ? " (tiny)" : "",
+      s.options.prefixes ? ", prefixes" : "", ", request ", i, " of ", s.requests.size(), " (",
+      r.tokens.size(), " tokens, ", r.generate.max_tokens, " to say, samples ", r.generate.samples,
+      ", beams ", r.generate.beams, r.constraint ? ", constraint" : "", r.whole ? ", whole" : "",
+      r.one_piece ? ", one piece" : "",
       r.stream.window > 0 ? concat(", stream ", r.stream.keep, "+", r.stream.window) : "",
       r.prefix > 0 ? concat(", prefix ", r.prefix) : "", r.hold != 0 ? concat(", hold ", r.hold) : "",
       p.looks ? ", looks" : "", p.edit >= 0 ? concat(", edit ", p.edit, " '", r.edits, "'") : "",
@@ -883,14 +910,43 @@ std::string describe(const Schedule& s, std::size_t i) {
 
 using Witnesses = std::deque<Witness>;
 
-std::vector<std::string> judge_all(const Schedule& s, const Witnesses& witnesses, Coverage* coverage) {
+std::vector<RequestOutcome> all_alone(const Schedule& s) {
+  std::vector<RequestOutcome> all;
+  for (const PlannedRequest& p : s.requests) all.push_back(answer_alone(s, p));
+  return all;
+}
+
+// What answers say alone, right or wrong, here and there with what is no token. `alone` must outlive it.
+Engine::Options with_guesses(const Schedule& s, const std::vector<RequestOutcome>& alone) {
+  Engine::Options options = s.options;
+  if (s.guesses < 0) return options;
+  options.guess = [&s, &alone, d = Draw{mix_key(s.seed, 0x6E56)}](std::span<const std::int32_t> prompt,
+                                                                  std::span<const std::int32_t> answer,
+                                                                  Dim most) mutable {
+    std::vector<std::int32_t> out;
+    std::span<const std::int32_t> rest;
+    for (std::size_t i = 0; i < s.requests.size(); ++i)
+      if (std::ranges::equal(prompt, s.requests[i].request.tokens))
+        for (const Generated& g : alone[i].samples)
+          if (g.ids.size() > answer.size() && std::equal(answer.begin(), answer.end(), g.ids.begin()))
+            rest = std::span(g.ids).subspan(answer.size());
+    for (Dim n = d.between(0, d.chance(20) ? most + 2 : std::min<Dim>(most, 6)); n > 0; --n)
+      out.push_back(out.size() < rest.size() && d.chance(s.guesses) ? rest[out.size()] : d.token());
+    if (d.chance(5)) out.push_back(d.chance(50) ? -1 : kVocab);
+    return out;
+  };
+  return options;
+}
+
+std::vector<std::string> judge_all(const Schedule& s, const Witnesses& witnesses,
+                                   const std::vector<RequestOutcome>& all_alone, Coverage* coverage) {
   std::vector<std::string> all;
   for (std::size_t i = 0; i < s.requests.size(); ++i) {
     const PlannedRequest& p = s.requests[i];
     bool cancelled = p.end == End::step || p.end == End::seen || p.end == End::flag;
     for (const PlannedRequest& q : s.requests)
       cancelled = cancelled || (q.end == End::other && at(q.whom) == i);
-    const RequestOutcome &mixed = witnesses[i].out, alone = answer_alone(s, p);
+    const RequestOutcome &mixed = witnesses[i].out, &alone = all_alone[i];
     Judge judge(s, p, alone, mixed, cancelled);
     judge.judge();
     for (const std::string& what : witnesses[i].complaints) judge.said.push_back(what);
@@ -911,10 +967,11 @@ std::vector<std::string> judge_all(const Schedule& s, const Witnesses& witnesses
   return all;
 }
 
-void check_empty(const Schedule& s, Engine& engine, std::vector<std::string>& all) {
+void check_empty(const Schedule& s, Engine& engine, std::vector<std::string>& all, Coverage* coverage) {
   for (const PlannedRequest& p : s.requests)
     if (p.request.hold != 0) engine.release(p.request.hold);
   const Engine::Status held = engine.status();
+  if (coverage) coverage->guessed += held.guessed_tokens, coverage->right += held.right_guesses;
   if (!s.options.prefixes && held.pages + held.bytes > 0)
     all.push_back(concat("seed ", s.seed, ", ", s.model->name, ": ", held.pages, " pages, ", held.bytes,
                          " bytes are left without prefixes"));
@@ -939,13 +996,14 @@ RequestOutcome answer_alone(const Schedule& schedule, const PlannedRequest& plan
 
 std::vector<std::string> differences(const Schedule& s, Coverage* coverage) {
   std::vector<std::string> all;
+  const std::vector<RequestOutcome> alone = all_alone(s);
   Witnesses witnesses;
   std::vector<Engine::Id> ids(s.requests.size(), 0);
   const auto told = [&](std::size_t i, const auto&... what) {
     all.push_back(describe(s, i) + concat(what...));
   };
   {
-    Engine engine(toy_device(), s.model->checkpoint, s.options);
+    Engine engine(toy_device(), s.model->checkpoint, with_guesses(s, alone));
     engine.pool().fault = s.fault;
     std::map<Engine::Id, std::size_t> of;
     std::vector<int> cancelled_at(s.requests.size(), -1), done_at(s.requests.size(), -1);
@@ -1023,9 +1081,9 @@ std::vector<std::string> differences(const Schedule& s, Coverage* coverage) {
     for (std::size_t i = 0; i < s.requests.size(); ++i)
       if (cancelled_at[i] >= 0 && done_at[i] > cancelled_at[i])
         told(i, "cancelled for step ", cancelled_at[i], ", but done at ", done_at[i]);
-    if (left == 0) check_empty(s, engine, all);
+    if (left == 0) check_empty(s, engine, all, coverage);
   }
-  const std::vector<std::string> more = judge_all(s, witnesses, coverage);
+  const std::vector<std::string> more = judge_all(s, witnesses, alone, coverage);
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
@@ -1033,10 +1091,11 @@ std::vector<std::string> differences(const Schedule& s, Coverage* coverage) {
 // Steps of the plan are those that the other thread has counted so far.
 std::vector<std::string> threaded_differences(const Schedule& s, Coverage* coverage) {
   std::vector<std::string> all;
+  const std::vector<RequestOutcome> alone = all_alone(s);
   Witnesses witnesses;
   for (const PlannedRequest& p : s.requests) witnesses.emplace_back(s, p, true);
   {
-    Engine engine(toy_device(), s.model->checkpoint, s.options);
+    Engine engine(toy_device(), s.model->checkpoint, with_guesses(s, alone));
     std::vector<std::atomic<Engine::Id>> ids(s.requests.size());
     for (std::size_t i = 0; i < s.requests.size(); ++i)
       witnesses[i].act = [&, i] {
@@ -1104,9 +1163,9 @@ std::vector<std::string> threaded_differences(const Schedule& s, Coverage* cover
       for (std::size_t i = 0; i < s.requests.size(); ++i)
         if (ids[i] == e.request) witnesses[i].hear(e);
     if (coverage) coverage->steps += static_cast<std::size_t>(steps.load());
-    if (engine.idle()) check_empty(s, engine, all);
+    if (engine.idle()) check_empty(s, engine, all, coverage);
   }
-  const std::vector<std::string> more = judge_all(s, witnesses, coverage);
+  const std::vector<std::string> more = judge_all(s, witnesses, alone, coverage);
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }

@@ -23,6 +23,8 @@ struct ToyModel {
   DType cache = DType::f32;  // what the model is there for
   bool blocks = false;       // heads are wide enough for caches in blocks
   bool prefix = false;       // leading tokens may see each other
+  // Two, and one that says it is the first and is another; none where nothing can be changed.
+  std::vector<std::shared_ptr<const Adapter>> adapters = {};
   const Recipe& recipe() const { return checkpoint.model->recipe; }
   bool reads_whole() const { return !recipe().decoder || recipe().head.kind == HeadRecipe::Kind::classes; }
   bool translates() const { return recipe().encoder && recipe().decoder; }
@@ -72,6 +74,8 @@ struct Schedule {
   bool tiny = false;  // a pool in which answers may end early
   std::vector<PlannedRequest> requests;
   std::vector<Dim> prompt_rows;  // of the steps, again and again
+  // Tokens of answers are guessed: so many in a hundred are right. -1: none are guessed.
+  int guesses = -1;
   // Planted: edits reach into the row behind their own; the pool's own faults.
   bool leaks = false;
   KvPool::Fault fault = KvPool::Fault::none;
@@ -113,6 +117,7 @@ RequestOutcome answer_alone(const Schedule& schedule, const PlannedRequest& requ
 struct Coverage {
   std::size_t requests = 0, refused = 0, early = 0, cancelled = 0, failed = 0;
   std::size_t rested = 0;  // steps of suspended requests
+  std::size_t guessed = 0, right = 0;  // tokens of answers
   std::size_t pauses = 0, paused_reading = 0, reused = 0, looks = 0, rows = 0, tokens = 0, steps = 0;
 };
 // All differences, each with the request and its seed; empty: as it should be.

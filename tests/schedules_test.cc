@@ -28,11 +28,11 @@ std::string lines_of(const std::vector<std::string>& lines) {
 
 void print_coverage(const char* what, const Coverage& c) {
   std::printf(
-      "%s: %zu requests in %zu steps, %zu tokens; %zu pauses (%zu while reading), %zu tokens reused, "
-      "%zu places looked at, %zu rows told; suspended for %zu steps, %zu cancelled, %zu failed, "
-      "%zu refused, %zu ended early\n",
-      what, c.requests, c.steps, c.tokens, c.pauses, c.paused_reading, c.reused, c.looks, c.rows, c.rested,
-      c.cancelled, c.failed, c.refused, c.early);
+      "%s: %zu requests in %zu steps, %zu tokens (%zu guessed, %zu right); %zu pauses (%zu while reading), "
+      "%zu tokens reused, %zu places looked at, %zu rows told; suspended for %zu steps, %zu cancelled, %zu "
+      "failed, %zu refused, %zu ended early\n",
+      what, c.requests, c.steps, c.tokens, c.guessed, c.right, c.pauses, c.paused_reading, c.reused, c.looks,
+      c.rows, c.rested, c.cancelled, c.failed, c.refused, c.early);
 }
 
 TEST(Schedules, EveryAnswerIsAsAlone) {
@@ -53,6 +53,8 @@ TEST(Schedules, EveryAnswerIsAsAlone) {
   EXPECT_GT(c.cancelled, count / 10);
   EXPECT_GT(c.failed, count / 50);
   EXPECT_GT(c.early, 0u);
+  EXPECT_GT(c.right, count);
+  EXPECT_GT(c.guessed, 2 * c.right);
   EXPECT_GT(c.refused, 0u);
   EXPECT_LT(c.refused, c.requests / 10);
 }
@@ -92,6 +94,14 @@ TEST(Schedules, PlantedFaultsAreCaught) {
          [](Schedule& s) { s.fault = KvPool::Fault::no_half; });
   caught("rows of a chunk written without a copy", {.model = "conv", .samples = true},
          [](Schedule& s) { s.fault = KvPool::Fault::no_copy; });
+  caught("a prefix that was read with another adapter", {.model = "gqa"}, [](Schedule& s) {
+    bool other = false;  // every second one
+    for (PlannedRequest& p : s.requests) {
+      if (!p.request.adapters) continue;
+      for (AdapterUse& use : *p.request.adapters)
+        if (use.adapter == s.model->adapters[0] && (other = !other)) use.adapter = s.model->adapters[2];
+    }
+  });
   caught("the state at a chunk's end written over the last one", {.model = "delta", .samples = true},
          [](Schedule& s) { s.fault = KvPool::Fault::same_state; });
 }

@@ -9,10 +9,13 @@
 #include <limits>
 
 #include "rapt/base/rng.h"
+#include "rapt/comm/comm.h"
 #include "rapt/nn/model.h"
+#include "rapt/ops/activation.h"
 #include "rapt/ops/linear.h"
 #include "rapt/ops/loss.h"
 #include "rapt/recipe/recipe_set.h"
+#include "rapt/use/leaves.h"
 #include "rapt/use/train.h"
 #include "tests/build_kind.h"
 #include "tests/tools.h"
@@ -405,6 +408,7 @@ TEST(TrainMemory, CountsEveryNumber) {
   const TrainMemory m = train_memory(r, {});
   EXPECT_EQ(m.parameters, n);
   EXPECT_EQ(m.total(), 4 * n * (1 + 1 + 2 + 5));
+  EXPECT_EQ(train_memory(r, {}, DType::f32, 5).gradients, 4 * n * 3);  // two wait for a third
   check_train_memory(r, {}, DType::f32, 0);  // not known: tried
   check_train_memory(r, {}, DType::f32, static_cast<std::uint64_t>(m.total()));
   EXPECT_THAT(test::error_of([&] {
@@ -476,6 +480,351 @@ TEST(Train, AccumulatedBatchesMakeTheGradientOfTheirUnion) {
     EXPECT_NEAR(losses[0][i], losses[1][i], 1e-10);
     EXPECT_NEAR(norms[0][i], norms[1][i], 1e-9);
   }
+}
+
+// Batches of different size; of every seventh no target counts.
+class Uneven : public Chain {
+ public:
+  TrainBatch batch(std::uint64_t number) const override {
+    TrainBatch b = Chain(1 + static_cast<Dim>(number * 5 % 4)).batch(number);
+    if (number % 7 == 3) b.targets.assign(b.targets.size(), -1), b.counted = 0;
+    return b;
+  }
+};
+
+// All numbers of a gradient, by weight; those of a weight without one are absent.
+using GradientList = std::vector<std::vector<float>>;
+
+GradientList list_of(const Model& model, const Gradients& gradients) {
+  GradientList out;
+  for (const Weight& w : model.weights) {
+    const auto* g = reinterpret_cast<const float*>(gradients.find(w));
+    out.emplace_back(g, g ? g + w.stored() : g);
+  }
+  return out;
+}
+
+void put_list(const Model& model, const GradientList& from, Gradients& into) {
+  into.zero();
+  for (const Weight& w : model.weights) {
+    const std::vector<float>& g = from[static_cast<std::size_t>(w.index)];
+    bool write = false;
+    if (!g.empty()) std::memcpy(into.of(w, write), g.data(), g.size() * sizeof(float));
+  }
+}
+
+// left + right, number by number.
+GradientList plus(GradientList left, const GradientList& right) {
+  const FloatMode mode;
+  for (std::size_t w = 0; w < left.size(); ++w)
+    if (left[w].empty()) left[w] = right[w];
+    else
+      for (std::size_t i = 0; i < right[w].size(); ++i) left[w][i] += right[w][i];
+  return left;
+}
+
+// The leaves from `first` on, as decision 0036 defines their sum.
+template <class T, class Add>
+T tree_of(const std::vector<T>& leaves, std::size_t first, std::size_t count, const Add& add) {
+  if (count == 1) return leaves[first];
+  std::size_t left = 1;
+  while (2 * left < count) left *= 2;
+  return add(tree_of(leaves, first, left, add), tree_of(leaves, first + left, count - left, add));
+}
+
+// A step is one with the tree of its leaves' gradients, each computed by itself: with dropout, a loss of
+// experts, and a batch norm, whose running statistics take the leaves in order.
+TEST(Train, AStepAddsItsLeavesInATree) {
+  Recipe experts = small("mixtral", {"kv_heads=1"}), normed = small("gpt2", {"dropout=0.1"});
+  for (PartRecipe& p : experts.decoder->kinds.begin()->second.parts)
+    if (p.moe()) p.moe()->balance = 0.3;
+  for (PartRecipe& p : normed.decoder->kinds["L"].parts)
+    p.norm_in = NormRecipe{.kind = NormRecipe::Kind::batch, .eps = 1e-5, .bias = true, .leaks_ok = true};
+  const Uneven data;
+  int parted = 0;  // leaves whose chain has other bits
+  for (const Recipe& recipe : {experts, normed})
+    for (const Dim leaves : {2, 3, 5, 8}) {
+      Device device({.threads = 2});
+      Model a(recipe, device.real), b(recipe, device.real);
+      init(a, 1), init(b, 1);
+      TrainOptions o = options(9);
+      o.accumulate = leaves;
+      o.optimizer.kind = OptimizerOptions::Kind::sgd;
+      Trainer whole(device, a, data, o), by_hand(device, b, data, o);
+      Gradients gradients(device.real);
+      std::uint64_t cursor = 0;
+      for (int step = 0; step < 3; ++step, cursor += static_cast<std::uint64_t>(leaves)) {
+        double counted = 0;
+        for (Dim i = 0; i < leaves; ++i)
+          counted += static_cast<double>(data.batch(cursor + static_cast<std::uint64_t>(i)).counted);
+        std::vector<GradientList> parts;
+        std::vector<double> losses;
+        LeafGradients sum(device.real);
+        for (std::uint64_t n = cursor; n < cursor + static_cast<std::uint64_t>(leaves); ++n) {
+          const TrainBatch batch = data.batch(n);
+          const double share = static_cast<double>(batch.counted) / counted;
+          gradients.zero();
+          losses.push_back(0);
+          if (batch.counted > 0) {
+            Tape tape(gradients);
+            rapt::Run run(device);
+            run.tape = &tape;
+            run.training = true;
+            run.random = {o.seed, n};
+            run.loss_share = share;
+            const Loss loss = cross_entropy(
+                run, forward(run, b, Batch{.tokens = batch.tokens, .sequences = batch.sequences}),
+                batch.targets, 0);
+            losses.back() = share * loss.mean.at(0);
+            backward(run, share == 1 ? loss.mean : activation(run, Act::scale, loss.mean, share));
+          }
+          parts.push_back(list_of(b, gradients));
+          sum.push(device, b, gradients);
+        }
+        const GradientList tree = tree_of(parts, 0, parts.size(), plus);
+        sum.finish(device, b, gradients);
+        EXPECT_EQ(list_of(b, gradients), tree);
+        GradientList chain = parts[0];
+        for (std::size_t i = 1; i < parts.size(); ++i) chain = plus(std::move(chain), parts[i]);
+        parted += chain != tree;
+        put_list(b, tree, gradients);
+        const StepReport mine = by_hand.apply(gradients), report = whole.step();
+        EXPECT_EQ(report.why, "");
+        EXPECT_EQ(report.norm, mine.norm);
+        EXPECT_EQ(report.loss, tree_of(losses, 0, losses.size(), std::plus<>()));
+        EXPECT_EQ(weights_of(a), weights_of(b)) << leaves << " leaves, step " << step;
+      }
+    }
+  EXPECT_GE(parted, 8);  // of five and of eight: the order can be seen
+}
+
+// A leaf that fails ends the step and leaves nothing for the next one.
+TEST(Train, AFailedLeafLeavesNoTrace) {
+  class Failing : public Uneven {
+   public:
+    TrainBatch batch(std::uint64_t number) const override {
+      TrainBatch b = Uneven::batch(number);
+      if (number == bad) b.targets[0] = kVocab + 5;  // cross_entropy refuses it
+      return b;
+    }
+    std::uint64_t bad = ~std::uint64_t{0};
+  };
+  Device device({.threads = 1});
+  std::vector<std::byte> expected;
+  for (const bool fails : {false, true}) {
+    Model model(small(), device.real);
+    init(model, 1);
+    TrainOptions o = options(9);
+    o.accumulate = 5;
+    Failing data;
+    Trainer trainer(device, model, data, o);
+    trainer.step();
+    data.bad = fails ? 5 + 4 : data.bad;  // four leaves wait by then
+    if (fails) EXPECT_NE(test::error_of([&] { trainer.step(); }), "");
+    data.bad = ~std::uint64_t{0};
+    trainer.step();
+    if (fails) EXPECT_EQ(weights_of(model), expected);
+    expected = weights_of(model);
+  }
+}
+
+// States of runs that accumulate say in which order; those of earlier versions, which had another, are
+// refused while steps are left.
+TEST(Train, AStateKnowsTheOrderOfItsLeaves) {
+  Device device({.threads = 1});
+  const Chain data(2, 5);
+  const auto run = [&](const std::string& folder, Dim accumulate, Dim steps) {
+    TrainOptions o = options(steps);
+    o.schedule.kind = Schedule::Kind::constant;
+    o.accumulate = accumulate;
+    Model model(small(), device.real);
+    init(model, 1);
+    Trainer trainer(device, model, data, o);
+    Store store(folder);
+    train(trainer, o, store, {}, kNever);
+  };
+  for (const Dim accumulate : {1, 2}) {
+    const TempFolder folder, older;
+    run(folder.path(), accumulate, 2);
+    const Store store(folder.path());
+    const Stored last = store.all().back();
+    ASSERT_EQ(last.state.find("order") != nullptr, accumulate > 1);
+    Json state = Json::Object{};
+    for (const Json::Member& m : last.state.object())
+      if (m.key != "order") state.set(m.key, m.value);
+    const StoredFile files[] = {{"model.safetensors", store.file(last, "model.safetensors")},
+                                {"optimizer.safetensors", store.file(last, "optimizer.safetensors")}};
+    Store(older.path()).save(2, files, state);
+    run(older.path(), accumulate, 2);  // nothing is left to be added
+    const std::string error = test::error_of([&] { run(older.path(), accumulate, 3); });
+    if (accumulate == 1) {
+      EXPECT_EQ(error, "");
+      continue;
+    }
+    EXPECT_THAT(error, AllOf(HasSubstr("2 batches of a step"), HasSubstr("one after the other"),
+                             HasSubstr("rapt train"), HasSubstr("step-2")));
+    state.set("order", "sideways");
+    const TempFolder later;
+    Store(later.path()).save(2, files, state);
+    EXPECT_THAT(test::error_of([&] { run(later.path(), 2, 3); }), HasSubstr("does not know (\"sideways\")"));
+    run(folder.path(), 2, 3);
+  }
+}
+
+// --------------------------------------------------------------------------------------------- several ranks
+// Steps on so many ranks, each with a model and a thread of its own: reports and weights of each.
+struct RankOutcome {
+  std::vector<std::vector<double>> reports;  // by rank: loss, norm, tokens and whether it was done
+  std::vector<std::vector<std::byte>> weights;
+};
+
+RankOutcome train_ranks(int ranks, const Recipe& recipe, const TrainOptions& o, const TrainData& data,
+                        const Kernels* kernels = nullptr) {
+  RankOutcome out;
+  out.reports.resize(static_cast<std::size_t>(ranks)), out.weights.resize(static_cast<std::size_t>(ranks));
+  run_ranks(ranks, [&](Comm& comm) {
+    const DeviceOptions one{.threads = 1};
+    const auto device = kernels ? std::make_unique<Device>(*kernels, one) : std::make_unique<Device>(one);
+    Model model(recipe, device->real);
+    init(model, 1);
+    Trainer trainer(*device, model, data, o, &comm);
+    const auto r = static_cast<std::size_t>(comm.rank());
+    for (int step = 0; step < 4; ++step) {
+      const StepReport report = trainer.step();
+      for (const double x : {report.loss, report.norm, static_cast<double>(report.tokens),
+                             static_cast<double>(report.fate == StepReport::Fate::done)})
+        out.reports[r].push_back(x);
+    }
+    out.weights[r] = weights_of(model);
+  });
+  return out;
+}
+
+// One hash for any number of ranks: with more of them than leaves, with leaves that count nothing, weights
+// that are cut, experts that nobody chose, matrices that muon moves.
+TEST(TrainRanks, TheBitsAreThoseOfOneRank) {
+  struct Case {
+    Recipe recipe;
+    Dim leaves;
+    OptimizerOptions::Kind kind;
+  };
+  Recipe experts = small("mixtral", {"kv_heads=1"});
+  for (PartRecipe& p : experts.decoder->kinds.begin()->second.parts)
+    if (p.moe()) p.moe()->balance = 0.3;
+  const Recipe wide = small("gpt2", {"width=48", "ffn=400", "dropout=0.1"});
+  const Case cases[] = {{experts, 6, OptimizerOptions::Kind::adamw},
+                        {wide, 13, OptimizerOptions::Kind::adamw},
+                        {wide, 8, OptimizerOptions::Kind::muon},
+                        {small("qwen3", {"kv_heads=3"}), 1, OptimizerOptions::Kind::sgd}};
+  const Uneven data;
+  for (const Case& c : cases) {
+    TrainOptions o = options(9);
+    o.accumulate = c.leaves;
+    o.optimizer.kind = c.kind;
+    o.optimizer.clip = 0.5;
+    const RankOutcome one = train_ranks(1, c.recipe, o, data);
+    EXPECT_EQ(one.reports[0][3], 1);
+    for (const int ranks : {2, 3, 4, 5, 7, 8}) {
+      const RankOutcome many = train_ranks(ranks, c.recipe, o, data);
+      for (std::size_t r = 0; r < many.weights.size(); ++r) {
+        EXPECT_EQ(many.reports[r], one.reports[0]) << "rank " << r << " of " << ranks;
+        EXPECT_EQ(many.weights[r], one.weights[0]) << "rank " << r << " of " << ranks;
+      }
+    }
+  }
+}
+
+// All ranks throw a step away together, whoever saw that it is bad.
+TEST(TrainRanks, SkipABadLeafTogether) {
+  class Marked : public Uneven {
+   public:
+    TrainBatch batch(std::uint64_t number) const override {
+      return number == 9 ? Chain(7, 19).batch(9) : Uneven::batch(number);
+    }
+  };
+  const Marked data;
+  static Dim bad_rows;
+  bad_rows = static_cast<Dim>(data.batch(9).targets.size());
+  static const Kernels* plain = &kernels_for(available_isas().back());
+  Kernels kernels = *plain;
+  kernels.cross_entropy = [](Queue& q, const CrossEntropyArgs& a) noexcept {
+    plain->cross_entropy(q, a);
+    if (a.rows == bad_rows) *static_cast<float*>(a.mean) = std::numeric_limits<float>::infinity();
+  };
+  TrainOptions o = options(9);
+  o.accumulate = 5;
+  const RankOutcome one = train_ranks(1, small(), o, data, &kernels);
+  EXPECT_EQ(one.reports[0][3], 1);
+  EXPECT_EQ(one.reports[0][7], 0);  // batches 5 to 9
+  EXPECT_EQ(one.reports[0][11], 1);
+  for (const int ranks : {2, 3, 6}) {
+    const RankOutcome many = train_ranks(ranks, small(), o, data, &kernels);
+    for (std::size_t r = 0; r < many.weights.size(); ++r) {
+      EXPECT_EQ(many.reports[r], one.reports[0]) << "rank " << r << " of " << ranks;
+      EXPECT_EQ(many.weights[r], one.weights[0]) << "rank " << r << " of " << ranks;
+    }
+  }
+}
+
+// A state's bytes do not depend on the number of ranks, and any number goes on from it.
+TEST(TrainRanks, GoOnInAnyNumber) {
+  const Recipe recipe = small("gpt2", {"width=48", "ffn=400", "dropout=0.1"});
+  const Uneven data;
+  for (const auto kind : {OptimizerOptions::Kind::adamw, OptimizerOptions::Kind::muon}) {
+    TrainOptions o = options(9);
+    o.accumulate = 6;
+    o.optimizer.kind = kind;
+    const TempFolder straight, changing;
+    // Each number of ranks makes two steps and saves.
+    const auto run = [&](const std::string& folder, std::initializer_list<int> numbers) {
+      Stored last;
+      for (const int ranks : numbers)
+        run_ranks(ranks, [&](Comm& comm) {
+          Device device({.threads = 1});
+          Model model(recipe, device.real);
+          init(model, 1);
+          Trainer trainer(device, model, data, o, &comm);
+          Store store(folder);
+          if (const auto stored = store.latest()) trainer.restore(store, *stored);
+          comm.barrier();
+          trainer.step(), trainer.step();
+          const std::vector<StoredFile> files = trainer.files();
+          if (comm.rank() == 0) last = store.save(trainer.steps(), files, trainer.state());
+          comm.barrier();
+        });
+      return last;
+    };
+    const Stored one = run(straight.path(), {1, 1, 1, 1}), many = run(changing.path(), {2, 8, 1, 3});
+    EXPECT_EQ(one.step, 8);
+    EXPECT_EQ(one.state, many.state);
+    for (const char* name : {"model.safetensors", "optimizer.safetensors"})
+      EXPECT_EQ(Store(straight.path()).file(one, name), Store(changing.path()).file(many, name)) << name;
+  }
+}
+
+TEST(TrainRanks, RefuseWhatWouldNotBeOneRun) {
+  const Chain data;
+  const auto with = [&](const Recipe& recipe, const std::function<void(int, TrainOptions&)>& change) {
+    return test::error_of([&] {
+      run_ranks(3, [&](Comm& comm) {
+        Device device({.threads = 1});
+        Model model(recipe, device.real);
+        TrainOptions o = options(3);
+        change(comm.rank(), o);
+        Trainer trainer(device, model, data, o, &comm);
+        Gradients none(device.real);
+        trainer.apply(none);
+      });
+    });
+  };
+  EXPECT_THAT(with(small(), [](int, TrainOptions&) {}), HasSubstr("a step by hand"));
+  EXPECT_THAT(with(small(), [](int rank, TrainOptions& o) { o.seed = rank == 2 ? 7 : 0; }),
+              AllOf(HasSubstr("rank 2 trains otherwise than rank 0"), HasSubstr("\"seed\": 7")));
+  EXPECT_THAT(with(small(), [](int, TrainOptions& o) { o.optimizer.ema = 0.9; }), HasSubstr("ema"));
+  Recipe normed = small("gpt2");
+  for (PartRecipe& p : normed.decoder->kinds["L"].parts)
+    p.norm_in = NormRecipe{.kind = NormRecipe::Kind::batch, .eps = 1e-5, .bias = true, .leaks_ok = true};
+  EXPECT_THAT(with(normed, [](int, TrainOptions&) {}), HasSubstr("batch norm"));
 }
 
 // ------------------------------------------------------------------------------------------------ guards

@@ -7,7 +7,7 @@ import rapt
 
 
 class Tasks:
-    def __init__(self, folder):
+    def __init__(self, folder, task):
         self.model = rapt.load(folder)
 
     def answer(self, prompt):
@@ -41,7 +41,7 @@ class Tasks:
         return [row[-1][0] for row in self.model.lens(text, last=1).words[1:]]
 
     def embed(self, texts):
-        E = self.model.embed(texts, pool="mean")
+        E = self.model.embed(texts, pool="mean", normalize=True)
         return (E @ E.T).tolist()
 
     def train(self, text):

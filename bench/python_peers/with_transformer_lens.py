@@ -6,8 +6,7 @@ from transformer_lens.model_bridge import TransformerBridge
 
 
 class Tasks:
-    def __init__(self, folder):
-        torch.set_num_threads(2)
+    def __init__(self, folder, task):
         torch.set_grad_enabled(False)
         self.model = TransformerBridge.boot_transformers(folder, device="cpu", dtype=torch.float32)
 

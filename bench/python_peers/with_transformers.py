@@ -8,11 +8,10 @@ from transformers import (AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llam
 
 
 class Tasks:
-    def __init__(self, folder):
-        torch.set_num_threads(2)
+    def __init__(self, folder, task):
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        self.folder = folder
+        options = {"attn_implementation": "eager"} if task == "entropy" else {}
+        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
 
     def ids(self, text):
         return self.tokenizer(text, return_tensors="pt")
@@ -63,8 +62,6 @@ class Tasks:
         return [float(h.norm()) for h in states[1:-1]]
 
     def entropy(self, text):
-        model = AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.float32,
-                                                     attn_implementation="eager")
         found = []
 
         def look(module, given, out):
@@ -72,10 +69,10 @@ class Tasks:
             found.append(-(p * p.clamp_min(1e-30).log()).sum(-1).mean(-1))
             return out[0], None
 
-        for layer in model.model.layers:
+        for layer in self.model.model.layers:
             layer.self_attn.register_forward_hook(look)
         with torch.no_grad():
-            model(**self.ids(text), output_attentions=True)
+            self.model(**self.ids(text), output_attentions=True)
         return torch.stack(found).tolist()
 
     def edit(self, prompt):

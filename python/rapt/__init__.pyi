@@ -299,15 +299,18 @@ class Model:
     # Answers. With samples= there is a list of them.
     @overload
     def generate(self, prompt: _Prompt, *, on_token: Callable[[Piece], object] | None = None,
-                 special: bool = False, variables: Mapping[str, Any] | None = None,
+                 hooks: _Hooks | None = None, special: bool = False,
+                 variables: Mapping[str, Any] | None = None,
                  **options: Unpack[_Searching]) -> Answer: ...
     @overload
     def generate(self, prompt: _Prompt, *, samples: int, on_token: Callable[[Piece], object] | None = None,
-                 special: bool = False, variables: Mapping[str, Any] | None = None,
+                 hooks: _Hooks | None = None, special: bool = False,
+                 variables: Mapping[str, Any] | None = None,
                  **options: Unpack[_Searching]) -> list[Answer]: ...
-    def stream(self, prompt: _Prompt, *, special: bool = False, variables: Mapping[str, Any] | None = None,
-               **options: Unpack[_Sampling]) -> Stream: ...
-    def astream(self, prompt: _Prompt, *, special: bool = False, variables: Mapping[str, Any] | None = None,
+    def stream(self, prompt: _Prompt, *, hooks: _Hooks | None = None, special: bool = False,
+               variables: Mapping[str, Any] | None = None, **options: Unpack[_Sampling]) -> Stream: ...
+    def astream(self, prompt: _Prompt, *, hooks: _Hooks | None = None, special: bool = False,
+                variables: Mapping[str, Any] | None = None,
                 **options: Unpack[_Sampling]) -> AsyncIterator[Piece]: ...
     def batch(self, prompts: Iterable[_Prompt], *, special: bool = False,
               variables: Mapping[str, Any] | None = None, progress: _Progress = None,
@@ -562,7 +565,7 @@ class At:
     point: str
     layer: int | None
     stack: str
-    rows: slice
+    rows: slice | None
 
 _Hook: TypeAlias = Callable[[Any, At], Any]
 _Hooks: TypeAlias = Mapping[str, _Hook] | Sequence[tuple[str, _Hook]]

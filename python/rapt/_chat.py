@@ -125,7 +125,7 @@ class _Turn(Stream):
 
     def _begin(self, ids, options):
         chat = self._talk
-        return _rapt.ask(chat._engine, ids, options, chat._hold, self._listens)
+        return _rapt.ask(chat._engine, ids, options, chat._hold, self._listens, [])
 
     def _end(self):
         ask = self._ask

@@ -11,7 +11,7 @@ from ._inside import read_ids
 class At:
     """Where a function is called: `name` (as it was asked for), `point` (our name), `layer` (None: none),
     `stack`, `rows`: a slice, the positions in the text of the value's rows (those of learned tokens are below
-    0)."""
+    0). While an answer is written, `rows` is None at logits: they are the newest token's."""
 
     __slots__ = ("name", "point", "layer", "stack", "rows")
 
@@ -19,7 +19,8 @@ class At:
         self.name, self.point, self.layer, self.stack, self.rows = name, point, layer, stack, rows
 
     def __repr__(self):
-        return f"At({self.name!r}, layer={self.layer}, rows={self.rows.start}:{self.rows.stop})"
+        rows = "" if self.rows is None else f", rows={self.rows.start}:{self.rows.stop}"
+        return f"At({self.name!r}, layer={self.layer}{rows})"
 
 
 def _pairs(functions, what):
@@ -40,7 +41,8 @@ def _called(f, context):
     """What the module calls: f(x, at), in the caller's context (the pass is computed by another thread)."""
 
     def call(x, name, point, layer, stack, before, rows):
-        at = At(name, point, None if layer < 0 else layer, stack, slice(-before, rows - before))
+        at = At(name, point, None if layer < 0 else layer, stack,
+                None if rows < 0 else slice(-before, rows - before))
         np = numpy()
         x = array(x) if np else memoryview(x)
         given = context.run(f, x, at)
@@ -49,6 +51,12 @@ def _called(f, context):
         return np.asarray(given) if not hasattr(given, "__dlpack__") else given
 
     return call
+
+
+def functions_of(hooks, what="hooks"):
+    """What the module takes: [(name, what it calls)]."""
+    context = contextvars.copy_context()
+    return [(name, _called(f, context)) for name, f in _pairs(hooks, what)]
 
 
 def run_with_hooks(model, text, hooks=None, *, watch=None, target=None, limit=1e9):
@@ -68,11 +76,8 @@ def run_with_hooks(model, text, hooks=None, *, watch=None, target=None, limit=1e
     (6, True)
     """
     ids, source = read_ids(model, text, target)
-    context = contextvars.copy_context()
-    return array(_rapt.run_hooks(model._state, ids, source,
-                                 [(name, _called(f, context)) for name, f in _pairs(hooks, "hooks")],
-                                 [(name, _called(f, context)) for name, f in _pairs(watch, "watch")],
-                                 float(limit)))
+    return array(_rapt.run_hooks(model._state, ids, source, functions_of(hooks),
+                                 functions_of(watch, "watch"), float(limit)))
 
 
 def _edit(edit):

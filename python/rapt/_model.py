@@ -275,13 +275,17 @@ class Model:
         return [self._words.texts([i])[0] for i in ids] if each else self._words.texts(ids)
 
     # ----------------------------------------------------------------------------------------------- answers
-    def _ask(self, prompt, options, listens, special=False, variables=None, hold=0):
+    def _ask(self, prompt, options, listens, special=False, variables=None, hooks=None):
         ids, chat = self._ids(prompt, special, variables)
         if chat and ("schema" in options or "grammar" in options):
             options = dict(options, messages=True)
-        return _rapt.ask(self._engine(), ids, options, hold, listens), ids, chat
+        functions = []
+        if hooks:
+            from ._hooks import functions_of
+            functions = functions_of(hooks)
+        return _rapt.ask(self._engine(), ids, options, 0, listens, functions), ids, chat
 
-    def generate(self, prompt, *, on_token=None, special=False, variables=None, **options):
+    def generate(self, prompt, *, on_token=None, hooks=None, special=False, variables=None, **options):
         """Goes on with a text (a str; `special`: names of special tokens in it become these tokens), with
         ids, or answers messages ([{"role": "user", "content": "…"}], through the chat template, which
         `variables` reach). A model that translates reads it with its encoder.
@@ -294,7 +298,9 @@ class Model:
         length_penalty, chunk (prompt tokens of a pass), schema (the answer is JSON of this schema: a dict,
         its JSON, or a pydantic class), grammar (… a text of this grammar, GBNF).
 
-        `on_token(piece)` hears each Piece; False ends the answer.
+        `on_token(piece)` hears each Piece; False ends the answer. `hooks`: functions that see and change
+        values of every pass, {name: f(x, at)} as run_with_hooks() takes them; `at.rows` says which tokens x
+        has: those of a piece of the prompt, then one at a time.
 
         >>> m = rapt.load("default")
         >>> a = m.generate("ROMEO:", max_tokens=5, temperature=0, logprobs=2)
@@ -307,7 +313,7 @@ class Model:
         """
         several = options.get("samples") is not None
         options = options_of(options, "generate")
-        ask, ids, chat = self._ask(prompt, options, on_token is not None, special, variables)
+        ask, ids, chat = self._ask(prompt, options, on_token is not None, special, variables, hooks)
         told = None
         if on_token is not None:
             def told(text, id, sample, choice):
@@ -318,7 +324,7 @@ class Model:
         answers = [answer_of(self, s, raw["times"], options, ids, chat) for s in raw["samples"]]
         return answers if several else answers[0]
 
-    def stream(self, prompt, *, special=False, variables=None, **options):
+    def stream(self, prompt, *, hooks=None, special=False, variables=None, **options):
         """The same, as it comes: an iterator of Piece (a str with .id). break, close() or Ctrl-C stop the
         engine between two layers, also while the prompt is read.
 
@@ -330,14 +336,14 @@ class Model:
         options = options_of(options, "stream")
         if options.get("samples", 1) > 1:
             raise UsageError("stream: one answer at a time; generate(on_token=…) hears several samples")
-        ask, ids, chat = self._ask(prompt, options, True, special, variables)
+        ask, ids, chat = self._ask(prompt, options, True, special, variables, hooks)
         return Stream(self, ask, options, ids, chat)
 
-    async def astream(self, prompt, *, special=False, variables=None, **options):
+    async def astream(self, prompt, *, hooks=None, special=False, variables=None, **options):
         """The same for `async for`, computed off the event loop."""
         import asyncio
         loop = asyncio.get_running_loop()
-        options = dict(options, special=special, variables=variables)
+        options = dict(options, hooks=hooks, special=special, variables=variables)
         stream = await loop.run_in_executor(None, lambda: self.stream(prompt, **options))
         try:
             while (piece := await loop.run_in_executor(None, next, stream, None)) is not None:

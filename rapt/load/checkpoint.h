@@ -16,6 +16,7 @@
 #include "rapt/load/family.h"
 #include "rapt/nn/model.h"
 #include "rapt/nn/pool.h"
+#include "rapt/run/adapter.h"
 #include "rapt/text/tokenizer/tokenizer.h"
 
 namespace rapt {
@@ -65,6 +66,8 @@ struct Checkpoint {
   Dim pad_to = 0;
   std::int32_t pad = -1;
   std::uint64_t file_bytes = 0;
+  // What every request to the model uses that does not say otherwise (load/adapter.h).
+  std::vector<AdapterUse> adapters = {};
 };
 const Tokenizer& tokenizer_of(const Checkpoint& checkpoint);  // fails where there is none
 

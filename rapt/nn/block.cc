@@ -17,7 +17,8 @@ bool watched(const Run& run, Site site) {
 }  // namespace
 
 Tensor last_product(Run& run, const LinearLayer& last, const Tensor& x, Sum& sum, Site site) {
-  if (!sum.open || watched(run, site)) return linear(run, x, *last.w, last.b);
+  if (!sum.open || watched(run, site) || (run.adapted && run.adapted->adapts(*last.w)))
+    return linear(run, x, *last.w, last.b);
   sum.done = true;
   return linear_add(run, sum.residual, x, *last.w, last.b, sum.scale);
 }

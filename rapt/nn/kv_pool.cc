@@ -206,7 +206,8 @@ void KvPool::drop(std::uint64_t id) {
   entries_.erase(it);
 }
 
-// The next row stands at the table's length and sees keys from there less `left` on.
+// The next row stands at the table's length, or as many rows before it as were guessed, and sees keys from
+// there less `left` on.
 void KvPool::evict(Entry& e) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     Group& group = groups_[g];
@@ -215,7 +216,7 @@ void KvPool::evict(Entry& e) {
     Table& t = e.tables[g];
     for (std::size_t p = 0; p < t.pages.size(); ++p) {
       const Dim begin = static_cast<Dim>(p) * kPageKeys;
-      if (begin + kPageKeys > t.length - left) break;
+      if (begin + kPageKeys > t.length - e.guessed - left) break;
       if (begin < keep || t.pages[p] < 0) continue;
       give(group.slab, t.pages[p]);
       t.pages[p] = -1;
@@ -325,7 +326,8 @@ void KvPool::truncate(std::uint64_t id, Dim length) {
   }
   Entry& e = it->second;
   check_not_evicted(id, e, length);
-  if (length == e.length) return;
+  e.guessed = 0;
+  if (length == e.length) return evict(e);
   // none: the next pass brings the hidden rows again
   const Dim keys = length > 0 ? length + e.hidden : 0;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -334,10 +336,15 @@ void KvPool::truncate(std::uint64_t id, Dim length) {
     e.tables[g].length = keys;
   }
   e.length = length;
+  evict(e);
   if (e.state >= 0) {  // length is 0: the state before the first token
     std::byte* half = states_.at(e.state) + static_cast<std::size_t>(e.half) * state_half_;
     std::memcpy(half, half + state_half_ / 2, state_half_ / 2);
   }
+}
+
+void KvPool::guess(std::uint64_t id, Dim rows) {
+  if (const auto it = entries_.find(id); it != entries_.end()) it->second.guessed = rows;
 }
 
 void KvPool::share(std::uint64_t from, std::uint64_t to, Dim length) {

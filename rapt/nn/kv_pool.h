@@ -70,6 +70,10 @@ class KvPool {
   // window, where a part's state would have to go back to an earlier chunk, and where a recurrent state
   // would have to go back to anywhere but the start (as share does).
   void truncate(std::uint64_t id, Dim length);
+  // Of the next pass over a sequence that is there, the last `rows` rows may be taken back by truncate(),
+  // which is then called in any case: until then nothing leaves a window that the rows before them see. Not
+  // for recurrent states.
+  void guess(std::uint64_t id, Dim rows);
 
   std::size_t pages() const;  // held by sequences and prefixes, shared ones once
   std::size_t shared_pages() const;  // of them, those that several hold
@@ -147,7 +151,7 @@ class KvPool {
     Dim length = 0;  // keys
   };
   struct Entry {
-    Dim length = 0, hidden = 0;
+    Dim length = 0, hidden = 0, guessed = 0;
     Stream stream = {};
     std::vector<Table> tables;  // by group
     std::int32_t state = -1;  // its place; half: which of its two is the present one

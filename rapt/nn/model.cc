@@ -10,6 +10,7 @@
 
 #include "rapt/base/rng.h"
 #include "rapt/base/text.h"
+#include "rapt/nn/adapted.h"
 #include "rapt/nn/block.h"
 #include "rapt/nn/pool.h"
 #include "rapt/nn/recurrent.h"
@@ -304,12 +305,17 @@ struct Ids {  // the names of rows in random numbers, for as long as a stack run
   ~Ids() { run.row_ids = before; }
 };
 
-// `last`: what a recurrent encoder leaves, and a recurrent decoder starts from.
+// `last`: what a recurrent encoder leaves, and a recurrent decoder starts from. `adapted`: where some rows
+// use adapters.
 Tensor through(Run& run, const Model& m, const LayerStack& stack, Stack which, const Rows& rows,
-               Tensor memory, std::vector<Sequence> memory_sequences, KvPass* cache,
-               LastStates* last = nullptr) {
+               Tensor memory, std::vector<Sequence> memory_sequences, KvPass* cache, LastStates* last,
+               AdaptedRows* adapted) {
   run.stack = which;
   run.layer = -1;
+  if (adapted) {
+    adapted->of(Adapter::Rows::own) = adapted_list(rows.sequences);
+    adapted->of(Adapter::Rows::memory) = adapted_list(memory_sequences);
+  }
   const Ids ids(run, rows);
   const Model::Embed& of = which == Stack::encoder && m.decoder ? m.source : m.target;
   if (stack.recurrent) {
@@ -462,6 +468,36 @@ void check_continuation(const Model& m, const Batch& batch, const KvPool& pool) 
   }
 }
 
+// Whether some sequence uses an adapter; all must be of this model.
+bool uses_adapters(const Run& run, const Model& m, const Batch& batch) {
+  bool any = false;
+  for (const Sequence& s : batch.sequences)
+    for (const AdapterUse& use : s.adapters) {
+      if (!use.adapter) fail("forward: sequence ", s.id, " names an adapter that is none");
+      if (use.adapter->model != &m)
+        fail("forward: the adapter ", use.adapter->path, " was made for another model than ", m.recipe.name,
+             "; load it for this one (load_adapter)");
+      any = true;
+    }
+  if (any && run.tape)
+    fail("forward: a tape and an adapter together: nothing is differentiated through adapters");
+  return any;
+}
+
+// Of the rows that the head reads.
+AdaptedRows::List adapted_wanted(const Rows& rows, std::span<const std::int32_t> wanted) {
+  std::vector<Sequence> each;
+  std::size_t s = 0;
+  for (const std::int32_t row : wanted) {
+    const auto holds = [&](const Sequence& q) { return row >= q.first && row < q.first + q.count; };
+    if (!holds(rows.sequences[s]))  // they mostly come in order
+      s = static_cast<std::size_t>(std::ranges::find_if(rows.sequences, holds) - rows.sequences.begin());
+    each.push_back(
+        {.first = static_cast<Dim>(each.size()), .count = 1, .adapters = rows.sequences[s].adapters});
+  }
+  return adapted_list(each);
+}
+
 }  // namespace
 
 Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source, KvPool* pool) {
@@ -509,12 +545,23 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
     cache.emplace(*pool, growths);
   }
 
+  // Who uses which adapter, while the pass runs.
+  AdaptedRows adapted_rows;
+  AdaptedRows* adapted = nullptr;
+  if (uses_adapters(run, m, batch) || (source && uses_adapters(run, m, *source))) adapted = &adapted_rows;
+  struct Restore {
+    Run& run;
+    const AdaptedRows* before;
+    ~Restore() { run.adapted = before; }
+  } const restore{run, run.adapted};
+  run.adapted = adapted;
+
   std::vector<Sequence> memory_sequences;
   Tensor memory;
   LastStates last_states;
   LastStates* states = both && source && m.encoder->recurrent ? &last_states : nullptr;
   if (source) {
-    memory = through(run, m, *m.encoder, Stack::encoder, source_rows, {}, {}, nullptr, states);
+    memory = through(run, m, *m.encoder, Stack::encoder, source_rows, {}, {}, nullptr, states, adapted);
     memory_sequences = source_rows.sequences;
     for (std::size_t i = 0; i < memory_sequences.size(); ++i) memory_sequences[i].id = batch.sequences[i].id;
   } else if (both) {
@@ -522,7 +569,7 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
       memory_sequences.push_back({.first = 0, .count = pool->memory(s.id), .id = s.id});
   }
   Tensor x = through(run, m, m.decoder ? *m.decoder : *m.encoder, m.decoder ? Stack::decoder : Stack::encoder,
-                     rows, memory, std::move(memory_sequences), cache ? &*cache : nullptr, states);
+                     rows, memory, std::move(memory_sequences), cache ? &*cache : nullptr, states, adapted);
   run.check_cancelled();  // before the head, whose matrix may be the largest
   if (classes && !want.hidden)
     return m.recipe.head.distilled ? distilled_logits(run, m, x, rows)
@@ -533,6 +580,7 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
   }
   const std::vector<std::int32_t> wanted = wanted_rows(want, rows);
   if (want.rows != Want::Rows::all || wanted.size() != rows.ids.size()) x = take_rows(run, x, wanted);
+  if (adapted) adapted->of(Adapter::Rows::wanted) = adapted_wanted(rows, wanted);
   if (!want.hidden) x = head_logits(run, m, x);
   if (cache) cache->commit();
   return x;

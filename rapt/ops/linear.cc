@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// compute() is behind linear, linear_add and project: checks, then the plain, bf16 or block kernel.
+// compute() is behind linear, linear_add and project: checks, then the plain, bf16 or block kernel, then what
+// adapters add.
 #include "rapt/ops/linear.h"
+
+#include "rapt/ops/elementwise.h"
 
 namespace rapt {
 namespace {
@@ -61,6 +64,67 @@ Tensor output(Run& run, const Tensor& x, Dim n) {  // x's shape with another las
   }
 }
 
+// y += scale * B (A x) for the rows of each range whose adapter changes one of the weights.
+void add_adapters(const char* op, Run& run, const Tensor& x, std::span<const Projection> parts,
+                  std::span<const Tensor> out) {
+  const std::size_t real = size_of(run.device.real);
+  const auto bytes = [&](Dim elements) { return static_cast<std::size_t>(elements) * real; };
+  for (std::size_t kind = 0; kind < run.adapted->lists.size(); ++kind) {
+    const AdaptedRows::List& list = run.adapted->lists[kind];
+    for (const AdaptedRows::Range& range : list.ranges) {
+      const Adapter::Term* terms[kMostParts] = {};
+      const void* down[kMostParts] = {};  // A x of each part; parts that share A share it
+      LinearArgs first{.rows = range.count,
+                       .k = x.last(),
+                       .x = x.data + bytes(range.first * x.last()),
+                       .count = 0,
+                       .parts = {}};
+      const Arena::Mark mark = run.arena.mark();
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        const Adapter::Term* t = range.adapter->find(*parts[i].w);
+        if (!t || static_cast<std::size_t>(t->rows) != kind) continue;
+        if (x.rows() != list.rows)
+          fail(op, ": weight ", t->of->name, " meets ", x.rows(), " rows where the pass has ", list.rows,
+               ", so nobody can tell which of them use the adapter ", range.adapter->path);
+        terms[i] = t;
+        for (std::size_t j = 0; j < i && !down[i]; ++j)
+          if (terms[j] && terms[j]->a == t->a) down[i] = down[j];
+        if (down[i]) continue;
+        LinearPart& part = first.parts[first.count++];
+        part = {.n = t->a->rows,
+                .w = t->a->data.get(),
+                .format = t->a->format,
+                .bias = nullptr,
+                .residual = nullptr,
+                .scale = 1,
+                .y = run.arena.take(bytes(range.count * t->a->rows))};
+        down[i] = part.y;
+      }
+      if (first.count > 0) run.call(&Kernels::linear, first);
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        if (!terms[i]) continue;
+        const Weight& b = terms[i]->b;
+        void* const up = run.arena.take(bytes(range.count * b.rows));
+        run.call(&Kernels::linear,
+                 {.rows = range.count,
+                  .k = b.cols,
+                  .x = down[i],
+                  .count = 1,
+                  .parts = {{.n = b.rows,
+                             .w = b.data.get(),
+                             .format = b.format,
+                             .bias = nullptr,
+                             .residual = nullptr,
+                             .scale = static_cast<double>(terms[i]->scale) * static_cast<double>(range.scale),
+                             .y = up}}});
+        std::byte* const y = out[i].data + bytes(range.first * b.rows);
+        run.call(&Kernels::add, {.elements = range.count * b.rows, .scale = 1, .a = y, .b = up, .y = y});
+      }
+      run.arena.release(mark);
+    }
+  }
+}
+
 void compute(const char* op, Run& run, const Tensor& x, std::span<const Projection> parts,
              std::span<Tensor> out, const Tensor& residual, double scale) {
   if (parts.empty() || parts.size() > kMostParts)
@@ -115,6 +179,7 @@ void compute(const char* op, Run& run, const Tensor& x, std::span<const Projecti
     run.call(&Kernels::quant_linear, q);
   }
   run.arena.release(mark);
+  if (run.adapted) add_adapters(op, run, x, parts, out);
   run.record(linear_backward, s);
 }
 
@@ -162,6 +227,8 @@ Tensor linear(Run& run, const Tensor& x, const Weight& w, const Weight* bias) {
 Tensor linear_add(Run& run, const Tensor& residual, const Tensor& x, const Weight& w, const Weight* bias,
                   double scale) {
   if (!residual) fail("linear_add: there is no residual; call linear");
+  if (run.adapted && run.adapted->adapts(w))
+    return add(run, residual, linear(run, x, w, bias), scale);  // rounds as the kernel's end does
   const Projection part{&w, bias};
   Tensor y;
   compute("linear_add", run, x, {&part, 1}, {&y, 1}, residual, scale);

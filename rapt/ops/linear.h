@@ -22,6 +22,9 @@
 
 #include "rapt/run/run.h"
 
+// Where the pass has rows with adapters (Run::adapted) that change w, linear and project add scale * B (A x)
+// to these rows alone, after the bias: A x and B (A x) as above, times the scale, one adapter after the
+// other. linear_add is then linear and add, whose bits are the same. For inference only.
 namespace rapt {
 
 // x [.., K], w [N,K] in panels, f32, bf16, f16 or a block format -> [.., N]

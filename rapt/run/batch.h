@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rapt/base/error.h"
+#include "rapt/run/adapter.h"
 #include "rapt/tensor/tensor.h"
 
 namespace rapt {
@@ -26,6 +27,7 @@ struct Sequence {
   std::uint64_t id = 0;  // its name in random numbers
   Dim opened = 0;  // the length it is opened for (RoPE scalings that depend on length); 0: past + count
   Stream stream = {};
+  std::span<const AdapterUse> adapters = {};  // of its rows, in this order; must outlive the pass
 };
 
 // What a pass gives back: of which rows, and logits or the hidden state they are made of.

@@ -158,6 +158,7 @@ RunGuard::RunGuard(Run& run)
       layer_(run.layer),
       part_(run.part),
       row_ids_(run.row_ids),
+      adapted_(run.adapted),
       arena_(run.arena.mark()),
       tape_mark_(run.tape ? run.tape->mark() : Tape::Mark{}) {}
 
@@ -171,6 +172,7 @@ RunGuard::~RunGuard() {
   run_.layer = layer_;
   run_.part = part_;
   run_.row_ids = row_ids_;
+  run_.adapted = adapted_;
   run_.arena.release(arena_);
   if (tape_) tape_->release(tape_mark_);
 }

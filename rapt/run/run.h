@@ -11,6 +11,7 @@
 
 #include "rapt/base/arena.h"
 #include "rapt/device/device.h"
+#include "rapt/run/adapter.h"
 #include "rapt/run/cancel.h"
 #include "rapt/run/tape.h"
 #include "rapt/run/taps.h"
@@ -52,6 +53,8 @@ class Run {
   int layer = -1, part = -1;
   // Per row of the batch: its sequence and position, for random numbers.
   std::span<const std::uint64_t> row_ids;
+  // Which rows of the pass use which adapters: what linear adds to its products. Set by forward().
+  const AdaptedRows* adapted = nullptr;
   Precision products = Precision::f32;  // of linear, forward and backward
   // What the pass's loss counts in that of the step: losses that parts add in their backward (route.h) are
   // multiplied by it.
@@ -142,6 +145,7 @@ class RunGuard {
   const Stack stack_;
   const int layer_, part_;
   const std::span<const std::uint64_t> row_ids_;
+  const AdaptedRows* const adapted_;
   const Arena::Mark arena_;
   const Tape::Mark tape_mark_;
 };

@@ -66,7 +66,7 @@ std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& ch
   if (cut) *cut = framed.cut;
   std::vector<std::vector<float>> out(framed.ids.size());
   read_whole(
-      device, *checkpoint.model, framed,
+      device, checkpoint, framed,
       [&](std::size_t text, Request& r) {
         r = embed_request(checkpoint, std::move(r.tokens), out[text], pool, normalize);
         r.taps = taps;

@@ -5,6 +5,8 @@
 #include "rapt/use/engine.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <utility>
 
 #include "rapt/base/text.h"
@@ -122,6 +124,15 @@ void Engine::State::prepare(Job& job) {
                  " bytes of the pool, which has ", pool.budget(),
                  "; ask for less, or start with a larger pool");
   }
+  job.adapters = r.adapters ? *r.adapters : checkpoint ? checkpoint->adapters : std::vector<AdapterUse>{};
+  for (const AdapterUse& use : job.adapters) {
+    if (!use.adapter || use.adapter->model != &model)
+      fail_usage("request: the adapter ", use.adapter ? use.adapter->path : "(none)",
+                 " was not loaded for this model, ", recipe.name);
+    if (!std::isfinite(use.scale))
+      fail_usage("request: the adapter ", use.adapter->path, " has the scale ", use.scale);
+  }
+  std::erase_if(job.adapters, [](const AdapterUse& use) { return use.scale == 0; });
   job.sampling = o.sampler;
   job.history =
       o.sampler.repeat_penalty != 1 || o.sampler.frequency_penalty != 0 || o.sampler.presence_penalty != 0;
@@ -140,6 +151,11 @@ void Engine::State::prepare(Job& job) {
   job.key.add(std::string_view(r.edits));
   // Edits without a name are equal where they are the same ones.
   if (r.taps && r.edits.empty() && r.taps->edits_anything()) job.key.add(r.taps->stamp());
+  job.key.add(static_cast<std::uint64_t>(job.adapters.size()));
+  for (const AdapterUse& use : job.adapters) {
+    for (const std::uint64_t part : use.adapter->hash) job.key.add(part);
+    job.key.add(std::uint64_t{std::bit_cast<std::uint32_t>(use.scale)});
+  }
   job.key.add(Ids(r.source));  // what is held of a translation looks at it
 }
 
@@ -255,6 +271,10 @@ std::vector<Event> Engine::State::step(Dim rows) {
   const std::vector<JobPtr> whole = take_whole(whole_rows(rows));
   // Whole texts that others run beside have taken half.
   plan_reading(pieces, whole.empty() ? rows : std::max<Dim>(1, rows / 2));
+  const auto guessing = Clock::now();
+  // Beside prompts that are read, rows have another price.
+  if (whole.empty() && (pieces.size() == at(writing) || options.guess)) plan_guesses(pieces);
+  const double guess_seconds = seconds_since(guessing);
   charge(pieces, whole);
   const bool computes = !pieces.empty() || !whole.empty(), nothing = !computes && events.empty();
   publish(writing);
@@ -262,18 +282,29 @@ std::vector<Event> Engine::State::step(Dim rows) {
   if (!whole.empty()) pass_whole(whole);
   if (!pieces.empty()) {
     const auto started = Clock::now();
+    const Status before = counts;
     // Those that begin with a source have a pass of their own: its encoder runs for them alone.
     std::vector<Piece> sources;
     for (Piece& p : pieces)
       if (p.source) sources.push_back(std::move(p));
     std::erase_if(pieces, [](const Piece& p) { return p.source; });
     Dim read = static_cast<Dim>(sources.size());
-    for (const Piece& p : pieces) read += p.last && p.branch >= 0 ? 0 : p.count;
+    Dim rows_in_all = 0;
+    for (const Piece& p : pieces) {
+      read += p.last && p.branch >= 0 ? 0 : p.count;
+      rows_in_all += p.count;
+    }
     pass(pieces);
     const double before_sources = seconds_since(started);
     pass(sources);
-    const double seconds = seconds_since(started);
+    double seconds = seconds_since(started) + guess_seconds;
     if (!sources.empty()) counts.source_seconds += seconds - before_sources;
+    if (read == 0 && whole.empty() && counts.passes == before.passes + 1) {
+      pass_times.learn(rows_in_all, counts.last.compute - before.last.compute);
+      const auto said = static_cast<Dim>(counts.decoded_tokens - before.decoded_tokens);
+      if (rows_in_all > writing && said > writing)
+        seconds *= static_cast<double>(writing) / static_cast<double>(said);
+    }
     learn(seconds, writing, read);
   }
   std::erase_if(running, [](const JobPtr& job) { return job->phase == Phase::over; });

@@ -18,14 +18,18 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "rapt/load/checkpoint.h"
 #include "rapt/use/generation.h"
+#include "rapt/use/speculate.h"
 
 namespace rapt {
+
+struct Event;
 
 struct Request {
   // The text to go on from. Of an encoder-decoder: what the answer begins with; its start token where empty.
@@ -50,6 +54,10 @@ struct Request {
   // Edits without it share nothing, but for what a request of the same observers held.
   std::string edits = {};
 
+  // LoRA adapters of all its rows, each with a scale, added in this order; absent: the checkpoint's own. Who
+  // shares prefixes has equal ones.
+  std::optional<std::vector<AdapterUse>> adapters = {};
+
   // Rows of `tokens` whose logits are wanted, or their hidden states (after the final norm, before the head;
   // with `whole` only). `see` gets them as they come: their positions, and [positions, V or C], valid during
   // the call; of a classifier one row for the whole text, at no position.
@@ -71,6 +79,10 @@ struct Request {
   // Begins after others, and gets a third of the prompt rows at most while anybody else runs.
   bool background = false;
   std::uint64_t hold = 0;  // not 0: what was read stays for the next request of this name, to the token
+  // Where several tokens of an answer come of one pass (Options::speculate): called behind each of them but
+  // the last, before the next one is chosen; false ends that sample there. Its event comes as well, later.
+  std::function<bool(const Event& token)> hear = {};
+  bool speculate = true;  // false: not for this one
   // Beside Engine::cancel; where it is given, it is what is looked at between layers.
   const std::atomic<bool>* cancel = nullptr;
 };
@@ -114,6 +126,17 @@ class Engine {
     // … so many bytes of them that no text uses, or a few pages where those are more; 0: as the budget allows
     std::size_t idle_prefix_bytes = 0;
     Dim most_waiting = 0, most_waiting_tokens = 0;  // 0: no limit. Beyond, add() refuses
+    // Tokens are guessed, and their rows computed with the one before them, where that is measured to pay
+    // (use/speculate.h). Not in beams, nor where rows are watched or edited, nor with recurrent states.
+    Speculate speculate = Speculate::off;
+    // Speculate::draft: the model that is asked. It has the same tokens, and outlives the engine. What it
+    // reads lies in a pool of its own, an eighth of `budget` beside it.
+    const Checkpoint* draft = nullptr;
+    // For tests: what is guessed is computed, whatever it costs; and what that is, in the place of the rest.
+    bool always_guess = false;
+    std::function<std::vector<std::int32_t>(std::span<const std::int32_t> prompt,
+                                            std::span<const std::int32_t> answer, Dim most)>
+        guess = {};
   };
   using Id = std::uint64_t;
 
@@ -159,7 +182,9 @@ class Engine {
     std::size_t idle_bytes = 0;  // of prefixes alone: what goes first; of many prefixes a quarter second old
     StepTimes last, total;  // of steps that computed something
     std::uint64_t passes = 0, pauses = 0, prompt_tokens = 0, reused_tokens = 0, decoded_tokens = 0;
-    // Learned: a pass that only writes, a prompt row, tokens of an answer.
+    std::uint64_t guessed_tokens = 0, right_guesses = 0;  // whose rows were computed; that were said
+    // Learned: a pass that only writes (with guesses: its part for a token of each answer), a prompt row,
+    // tokens of an answer.
     double decode_seconds = 0, row_seconds = 0, answer_tokens = 0;
     double source_seconds = 0;  // all passes that read sources (encoder-decoder)
   };

@@ -31,6 +31,7 @@ struct Engine::State::Assembly {
     s.count = static_cast<Dim>(ids.size());
     s.prefix = job.r.prefix;
     s.stream = job.r.stream;
+    s.adapters = job.adapters;
     batch.sequences.push_back(s);
     tokens.insert(tokens.end(), ids.begin(), ids.end());
     TapShare share{.taps = job.r.taps,
@@ -41,7 +42,8 @@ struct Engine::State::Assembly {
     share.source = share.rows;  // of an encoder alone
     if (begins) {
       share.source = {static_cast<Dim>(source.size()), static_cast<Dim>(job.r.source.size())};
-      from.sequences.push_back({.first = share.source.first, .count = share.source.count, .id = s.id});
+      from.sequences.push_back(
+          {.first = share.source.first, .count = share.source.count, .id = s.id, .adapters = job.adapters});
       source.insert(source.end(), job.r.source.begin(), job.r.source.end());
     }
     for (const Dim i : which) wanted.push_back(static_cast<std::int32_t>(first + i));
@@ -69,26 +71,42 @@ Tensor Engine::State::compute(Assembly& a, const Job* alone, KvPool* with) {
   return out;
 }
 
+// Rows of one adapter side by side, else in their order: one product for all of them.
+void Engine::State::gather_adapters(std::span<Piece> pieces) {
+  std::map<std::uint64_t, std::vector<Piece>> by_adapter;
+  const auto first_adapter = [](const Piece& p) {
+    return p.job->adapters.empty() ? std::uint64_t{0} : p.job->adapters[0].adapter->hash[0];
+  };
+  if (std::ranges::none_of(pieces, first_adapter)) return;
+  for (Piece& p : pieces) by_adapter[first_adapter(p)].push_back(std::move(p));
+  auto to = pieces.begin();
+  for (auto& [adapter, list] : by_adapter) to = std::ranges::move(list, to).out;
+}
+
 void Engine::State::pass(std::span<Piece> pieces) {
   if (pieces.empty()) return;
+  gather_adapters(pieces);
   Assembly a;
   Job* const first = pieces[0].job;
   const auto others =
       std::find_if(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.job != first; });
   Tensor out;
   try {
+    std::vector<std::int32_t> text;
     for (Piece& p : pieces) {
       const Job& job = *p.job;
       const Branch* branch = p.branch < 0 ? nullptr : &job.branches[at(p.branch)];
       const Dim past = branch ? job.prompt() + branch->read : job.read;
-      const Ids ids = branch ? job.ids(at(p.branch)).subspan(at(branch->read), at(p.count))
-                             : Ids(job.r.tokens).subspan(at(job.read), at(p.count));
+      const Ids ids = branch ? with_guesses(p, text) : Ids(job.r.tokens).subspan(at(job.read), at(p.count));
       std::vector<Dim> which;
       for (const Dim i : p.wanted) which.push_back(i - past);
-      if (p.last && (which.empty() || which.back() != p.count - 1)) which.push_back(p.count - 1);
+      // Rows of guesses lead to a choice each, if it comes to that.
+      for (Dim i = p.count - 1 - p.guessed; p.last && i < p.count; ++i)
+        if (which.empty() || which.back() < i) which.push_back(i);
+      if (branch) pool.guess(branch->sequence, p.guessed);
       p.wanted_row = a.add(job, {.past = past, .id = growth(p).id, .opened = context}, ids, p.source, which,
                            pool.hidden(), branch ? branch->read < branch->shown : job.read < job.shown);
-      p.row = p.last ? p.wanted_row + static_cast<Dim>(which.size()) - 1 : -1;
+      p.row = p.last ? p.wanted_row + static_cast<Dim>(which.size()) - 1 - p.guessed : -1;
     }
     a.batch.want = {.rows = a.wanted.empty() ? Want::Rows::none : Want::Rows::chosen, .chosen = a.wanted};
     out = compute(a, others == pieces.end() ? first : nullptr, &pool);
@@ -127,7 +145,7 @@ void Engine::State::take_rows(std::span<Piece> pieces, const Tensor& result) {
     Job& job = *p.job;
     if (p.branch >= 0) {
       Branch& b = job.branches[at(p.branch)];
-      b.read += p.count;
+      b.read += p.count - p.guessed;
       b.shown = std::max(b.shown, b.read);
       continue;
     }
@@ -149,11 +167,6 @@ void Engine::State::take_rows(std::span<Piece> pieces, const Tensor& result) {
   }
 
   // Tokens are chosen on all threads: every answer for itself, every search for itself.
-  struct Choice {
-    Job* job;
-    std::size_t sample;
-    Dim row;
-  };
   std::vector<Choice> choices;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     Piece& p = pieces[i];
@@ -201,16 +214,20 @@ void Engine::State::take_rows(std::span<Piece> pieces, const Tensor& result) {
       c.job->error = std::current_exception();
     }
   };
-  const auto started = Clock::now();
-  if (choices.size() == 1) take(0);  // the buffers of one sampler stay with one thread
-  else device.team().each(static_cast<Dim>(choices.size()), take);
-  counts.last.choose += seconds_since(started);
+  const auto choose_all = [&] {
+    const auto started = Clock::now();
+    if (choices.size() == 1) take(0);  // the buffers of one sampler stay with one thread
+    else device.team().each(static_cast<Dim>(choices.size()), take);
+    counts.last.choose += seconds_since(started);
+  };
+  choose_all();
+  std::vector<Choice> next;  // behind guesses that were right
 
   for (std::size_t i = 0; i < choices.size(); ++i) {
     Job& job = *choices[i].job;
     if (job.error) continue;
     if (!job.search) {
-      take_choice(job, choices[i].sample);
+      if (take_row(choices[i])) next.push_back(choices[i].behind());
       continue;
     }
     counts.decoded_tokens += job.search->live();
@@ -227,15 +244,26 @@ void Engine::State::take_rows(std::span<Piece> pieces, const Tensor& result) {
       job.phase = Phase::writing;
     }
     // Children take over their parents' pages; the parents go.
-    std::vector<Branch> next;
+    std::vector<Branch> children;
     for (const std::size_t parent : parents[i]) {
       const Branch& from = job.branches[parent];
-      next.push_back({next_sequence++, from.read, from.shown});
-      pool.share(from.sequence, next.back().sequence, job.prompt() + from.read);
+      children.push_back({next_sequence++, from.read, from.shown});
+      pool.share(from.sequence, children.back().sequence, job.prompt() + from.read);
     }
     for (const Branch& b : job.branches) pool.drop(b.sequence);
-    job.branches = std::move(next);
+    job.branches = std::move(children);
     if (job.search->over()) finish(job);
+  }
+  while (!next.empty()) {
+    choices = std::exchange(next, {});
+    choose_all();
+    for (const Choice& c : choices)
+      if (!c.job->error && take_row(c)) next.push_back(c.behind());
+  }
+  for (const Piece& p : pieces) {
+    if (p.guessed == 0) continue;
+    const Branch& b = p.job->branches[at(p.branch)];
+    if (b.sequence != 0) pool.truncate(b.sequence, p.job->prompt() + b.read);
   }
 
   // Who is done; whose prompt has just been read.
@@ -380,7 +408,8 @@ void Engine::State::choose(Job& job, std::size_t i, std::span<const float> row) 
   }
 }
 
-void Engine::State::take_choice(Job& job, std::size_t i) {
+// `more`: the next one is known already.
+void Engine::State::take_choice(Job& job, std::size_t i, bool more) {
   Sample& s = job.samples[i];
   const GenerateOptions& o = job.r.generate;
   if (s.error) {
@@ -393,6 +422,7 @@ void Engine::State::take_choice(Job& job, std::size_t i) {
     return std::find(ids.begin(), ids.end(), id) != ids.end();
   };
   if ((!o.ignore_eos && ends(stops)) || ends(o.stop_ids)) {
+    s.out.stop_id = id;
     close(job, i, Finish::stop);
     return;
   }
@@ -415,6 +445,13 @@ void Engine::State::take_choice(Job& job, std::size_t i) {
                     .seconds = seconds_since(job.added)});
   if (s.stop.found()) close(job, i, Finish::stop);
   else if (static_cast<Dim>(s.out.ids.size()) >= job.most) close(job, i, Finish::length);
+  else if (more && job.r.hear) {
+    try {
+      if (!job.r.hear(events.back())) close(job, i, Finish::cancelled);
+    } catch (...) {
+      job.error = std::current_exception();
+    }
+  }
 }
 
 // --------------------------------------------------------------------------------------------- whole texts
@@ -475,6 +512,7 @@ void Engine::State::pass_whole(std::span<const JobPtr> jobs) {
 void Engine::State::close(Job& job, std::size_t i, Finish why) {
   Sample& s = job.samples[i];
   s.open = false;
+  drop_draft(s);
   std::string rest = s.stream && !s.stop.found() ? s.stop.push(s.stream->finish()) : std::string{};
   rest += s.stop.finish();
   s.out.finish = s.stop.found() ? Finish::stop : why;
@@ -487,6 +525,9 @@ void Engine::State::close(Job& job, std::size_t i, Finish why) {
                       .text = std::move(rest)});
   if (i >= job.branches.size()) return;
   Branch& b = job.branches[i];
+  // Of guesses behind its end nothing stays.
+  if (b.sequence != 0 && pool.length(b.sequence) > job.prompt() + b.read)
+    pool.truncate(b.sequence, job.prompt() + b.read);
   if (i == 0 && job.r.hold != 0 && b.sequence != 0) job.root = b.sequence;  // stays for the next request
   else if (b.sequence != 0) pool.drop(b.sequence);
   b.sequence = 0;
@@ -556,6 +597,7 @@ void Engine::State::finish(Job& job) {
     }
   }
   drop_sequences(job);
+  for (Sample& s : job.samples) drop_draft(s);
   job.phase = Phase::over;
   events.push_back({.kind = Event::Kind::done,
                     .request = job.id,

@@ -20,6 +20,7 @@ Request throw_away(const Engine& engine, Dim tokens) {
   r.generate.sampler.temperature = 0;
   r.generate.ignore_eos = true;
   r.generate.max_tokens = 0;
+  r.speculate = false;
   return r;
 }
 

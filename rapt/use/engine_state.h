@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inside of the engine: a request with all that belongs to it, and who does what. Its functions stand in
 // engine.cc (requests, a step), engine_schedule.cc (who may begin, who has room), engine_pass.cc (a pass and
-// what its rows lead to), engine_fair.cc (whose turn it is), engine_status.cc (what other threads ask).
+// what its rows lead to), engine_speculate.cc (guesses at that), engine_fair.cc (whose turn it is),
+// engine_status.cc (what other threads ask).
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -14,6 +15,7 @@
 #include "rapt/base/clock.h"
 #include "rapt/text/stop_text.h"
 #include "rapt/use/beam.h"
+#include "rapt/use/draft_model.h"
 #include "rapt/use/engine.h"
 #include "rapt/use/prefixes.h"
 
@@ -51,6 +53,14 @@ struct Engine::State {
     TokenChoice next = {};
     float logit = 0;  // of `next`, as the model gave it
     std::exception_ptr error = {};
+    // Guesses behind the last token; the first `guessed` of them are rows of the pass.
+    std::vector<Guess> guesses = {};
+    Dim guessed = 0;
+    LookUp look = {};
+    HitRates rates = {};
+    std::uint64_t draft = 0;  // its number there; 0: never asked
+    std::optional<Sampler> draft_sampler = {};
+    Dim rest = 0, patience = 0;  // tokens until the draft model is asked again
     Sample(const SamplerOptions& s, std::size_t i, std::span<const std::string> stops)
         : sampler(s, i), stop(stops) {}
   };
@@ -58,16 +68,16 @@ struct Engine::State {
   // A sequence of the pool that an answer is written into.
   struct Branch {
     std::uint64_t sequence = 0;  // 0: none
-    Dim read = 0;                // tokens of the answer in the pool
-    Dim shown = 0;               // … that observers have seen
+    Dim read = 0;  // tokens of the answer in the pool
+    Dim shown = 0;  // … that observers have seen
   };
 
   // Who is charged for rows.
   struct Client {
     std::int64_t used = 0;  // tokens, above those of clients that came later
-    Dim live = 0;           // requests that are not done
+    Dim live = 0;  // requests that are not done
     bool wants = false, wanted = false;  // rows that are handed out: in this step, in the one before
-    std::int64_t given = 0;              // while rows are handed out
+    std::int64_t given = 0;  // while rows are handed out
   };
 
   enum class Phase { waiting, reading, writing, over };
@@ -79,10 +89,11 @@ struct Engine::State {
     Client* client = nullptr;  // from the first step on
     Phase phase = Phase::waiting;
     std::uint64_t root = 0;  // reads the prompt; later what a hold keeps
-    Dim read = 0;            // tokens of the prompt in the pool
-    Dim shown = 0;           // … that observers have seen, or never will
-    bool began = false;      // the first tokens of the answers were chosen
-    Dim most = 0;            // tokens of an answer
+    Dim read = 0;  // tokens of the prompt in the pool
+    Dim shown = 0;  // … that observers have seen, or never will
+    bool began = false;  // the first tokens of the answers were chosen
+    Dim most = 0;  // tokens of an answer
+    std::vector<AdapterUse> adapters;
     std::vector<Sample> samples;
     std::optional<BeamSearch> search;
     std::vector<Branch> branches;  // of samples, or of live beams
@@ -90,15 +101,15 @@ struct Engine::State {
     bool history = false;  // the sampler looks back
     PrefixHash key;
     bool shares = false;  // prefixes
-    Dim inserted = 0;     // tokens of the prompt that the index has
+    Dim inserted = 0;  // tokens of the prompt that the index has
     std::shared_ptr<Answer> answer = std::make_shared<Answer>();
     Clock::time_point added = {}, started = {}, read_at = {};
     std::atomic<bool> stop = false;
     std::atomic<bool> suspended = false;  // as others want it
-    bool resting = false;                 // … as it is in this step
-    bool paused = false;                  // waits for room to go on
+    bool resting = false;  // … as it is in this step
+    bool paused = false;  // waits for room to go on
     JobStatus told = {};  // under the engine's lock
-    std::vector<bool> unwanted;     // by sample: cancelled before they began
+    std::vector<bool> unwanted;  // by sample: cancelled before they began
     std::exception_ptr error = {};
 
     Dim prompt() const { return static_cast<Dim>(r.tokens.size()); }
@@ -127,9 +138,10 @@ struct Engine::State {
     Job* job;
     int branch;  // -1: the prompt
     Dim count;
-    bool last = false;             // logits of its last row are wanted, to go on from
-    bool source = false;           // begins with its source
+    bool last = false;  // logits of its last row are wanted, to go on from
+    bool source = false;  // begins with its source
     std::vector<Dim> wanted = {};  // positions of the prompt whose logits are wanted besides
+    Dim guessed = 0;  // of its tokens, the last ones
     // Filled in by the pass:
     Dim row = -1, wanted_row = -1;
   };
@@ -153,7 +165,7 @@ struct Engine::State {
   std::vector<std::pair<Id, int>> unwanted_samples;  // cancelled, one by one
   Status told;
   Dim most_rows = 0, unread = 0;  // Options::rows; tokens of prompts that are being read
-  Dim suspended = 0;                   // of those that live
+  Dim suspended = 0;  // of those that live
   bool changed = false;  // something was asked for since the last step began
   bool stalled = false;  // … which found nothing to do
 
@@ -162,8 +174,8 @@ struct Engine::State {
   std::map<std::string, Client, std::less<>> clients;
   // Of Client::used: where those that come to want rows begin.
   std::int64_t level = 0;
-  Dim background = 0;       // requests that are not done
-  Dim whole_credit = 0;     // rows that whole texts may have
+  Dim background = 0;  // requests that are not done
+  Dim whole_credit = 0;  // rows that whole texts may have
   // Those that wait, in the order in which they may begin.
   class Line {
    public:
@@ -193,6 +205,11 @@ struct Engine::State {
   std::vector<Event> events;
   std::uint64_t next_job = 1, next_sequence = 1, clock = 0;
   Status counts;  // of the thread that steps
+  HitRates rates;
+  PassTimes pass_times;
+  SpeculationPlan speculation;
+  std::unique_ptr<DraftModel> draft;
+  int untried = 0;  // answers that the draft model was not asked about
   Clock::time_point idle_counted = {};
 
   State(Device& d, const Checkpoint* c, const Model& m, const Options& o)
@@ -209,6 +226,11 @@ struct Engine::State {
       fail_usage("engine: passes of ", o.chunk, " prompt rows and ", o.rows, " answers; give at least 1");
     publish_pool();
     if (!c) return;
+    if (o.speculate == Speculate::draft) {
+      if (!o.draft) fail_usage("engine: drafts need a model that says them");
+      check_same_tokens(*o.draft, *c);
+      draft = std::make_unique<DraftModel>(d, *o.draft, o.cache, o.budget / 8);
+    }
     tokenizer = c->tokenizer.get();
     stops = c->stops;
     if (tokenizer)
@@ -251,12 +273,18 @@ struct Engine::State {
   JobPtr victim() const;
   void plan_writing(std::vector<Piece>& pieces);
   void plan_reading(std::vector<Piece>& pieces, Dim rows);
+  void plan_guesses(std::span<Piece> pieces);
+  void ask_draft(std::span<Piece> pieces, std::span<const Dim> most);
+  void drop_draft(Sample& sample);
+  double draft_share() const;
+  Ids with_guesses(const Piece& piece, std::vector<std::int32_t>& room) const;
   Dim prompt_rows(Dim writing, const Status& learned) const;
   static void average(double& value, double now);
   void learn(double seconds, Dim writing, Dim read);
   std::size_t need(std::span<const Piece> pieces) const;
   KvGrowth growth(const Piece& piece) const;
 
+  static void gather_adapters(std::span<Piece> pieces);
   void pass(std::span<Piece> pieces);
   void pass_whole(std::span<const JobPtr> jobs);
   struct Assembly;
@@ -264,7 +292,16 @@ struct Engine::State {
   void take_rows(std::span<Piece> pieces, const Tensor& result);
   void take_prompt_rows(Job& job, const Piece& piece, const Tensor& rows, std::span<const float> logits);
   void choose(Job& job, std::size_t sample, std::span<const float> row) noexcept;
-  void take_choice(Job& job, std::size_t sample);
+  void take_choice(Job& job, std::size_t sample, bool more = false);
+  // A token that a row leads to. `index`: how many guesses of the pass were right before it.
+  struct Choice {
+    Job* job;
+    std::size_t sample;
+    Dim row;
+    std::size_t index = 0;
+    Choice behind() const { return {job, sample, row + 1, index + 1}; }
+  };
+  bool take_row(const Choice& choice);
   void branch_out(Job& job);
   void close(Job& job, std::size_t sample, Finish why);
   void drop_sequences(Job& job);

@@ -40,7 +40,8 @@ void Evaluation::need_finite() const {
 
 DataEvaluation evaluate(Device& device, const Model& model, Dim count,
                         const std::function<TrainBatch(Dim i)>& batch,
-                        const std::function<void(Dim done, const Evaluation& sofar)>& done) {
+                        const std::function<void(Dim done, const Evaluation& sofar)>& done,
+                        const std::vector<AdapterUse>& adapters) {
   Engine engine(device, model, {});
   Run run(device);
   DataEvaluation out;
@@ -64,6 +65,7 @@ DataEvaluation evaluate(Device& device, const Model& model, Dim count,
         r.source.assign(source.begin(), source.end());
       }
       r.prefix = s.prefix;
+      r.adapters = adapters;
       r.generate.max_tokens = 0;
       r.whole = true;
       r.rows.which = Request::Rows::Which::all;

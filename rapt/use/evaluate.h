@@ -33,6 +33,7 @@ struct DataEvaluation : Evaluation {
 // no number.
 DataEvaluation evaluate(Device& device, const Model& model, Dim count,
                         const std::function<TrainBatch(Dim i)>& batch,
-                        const std::function<void(Dim done, const Evaluation& sofar)>& done = {});
+                        const std::function<void(Dim done, const Evaluation& sofar)>& done = {},
+                        const std::vector<AdapterUse>& adapters = {});
 
 }  // namespace rapt

@@ -60,7 +60,8 @@ TextLoss text_loss(Device& device, const Checkpoint& c, const std::string& file,
       },
       [&](Dim done, const Evaluation& sofar) {
         if (options.progress) options.progress(done, out.batches, sofar);
-      });
+      },
+      c.adapters);
   out.seconds = seconds_since(started);
   if (out.counted == 0)
     fail("eval: no token of ", file,
@@ -88,7 +89,7 @@ ClassEvaluation evaluate_classes(Device& device, const Checkpoint& c, std::span<
   Run run(device);
   ClassEvaluation out;
   read_whole(
-      device, *c.model, framed,
+      device, c, framed,
       [&](std::size_t text, Request& r) {
         r.rows.which = Request::Rows::Which::all;
         r.rows.see = [&, text](std::span<const Dim>, const Tensor& logits) {  // [1, classes]

@@ -43,9 +43,12 @@ struct Session::State {
                 // A state cannot be cut back: where a conversation leaves what was said, it goes on from a
                 // snapshot.
                 .prefixes = remembers_by_state(c.model->recipe) && o.stream.window == 0,
-                .idle_prefix_bytes = std::size_t{512} << 20}) {}
+                .idle_prefix_bytes = std::size_t{512} << 20,
+                .speculate = o.speculate,
+                .draft = o.draft,
+                .always_guess = o.always_guess}) {}
 
-  Answer finish(Engine::Id id, const OnToken& on_token, const OnPrompt& on_prompt);
+  Answer finish(Request request, const OnToken& on_token, const OnPrompt& on_prompt);
   Request translation(std::span<const std::int32_t> source, const GenerateOptions& o,
                       const std::string& where) const {
     Request r = translation_request(checkpoint, engine.stops(), source, o, where);
@@ -93,11 +96,23 @@ Dim Session::cached() const { return state_->engine.held(kConversation); }
 Dim Session::context() const { return state_->engine.context(); }
 
 // Events become calls; a sample whose listener has heard enough ends.
-Answer Session::State::finish(Engine::Id id, const OnToken& on_token, const OnPrompt& on_prompt) {
+Answer Session::State::finish(Request request, const OnToken& on_token, const OnPrompt& on_prompt) {
+  // What a listener was told before its event came.
+  std::map<int, Dim> heard;
+  if (on_token)
+    request.hear = [&](const Event& e) {
+      ++heard[e.sample];
+      return on_token(e.sample, e.id, e.text);
+    };
+  const Engine::Id id = engine.add(std::move(request));
   try {
     return engine.finish(id, [&](const Event& e) {
       if (e.kind == Event::Kind::prompt && on_prompt) on_prompt(e.read, e.of);
       if (e.kind != Event::Kind::token || !on_token) return;
+      if (e.id >= 0 && heard[e.sample] > 0) {
+        --heard[e.sample];
+        return;
+      }
       if (!on_token(e.sample, e.id, e.text) && e.id >= 0) engine.cancel(id, e.sample);
     });
   } catch (...) {  // a listener may throw: nothing of this request goes on
@@ -124,7 +139,7 @@ std::vector<Generated> Session::generate(std::span<const std::int32_t> prompt, c
   r.hold = kConversation;
   r.constraint = s.constraint;
   r.cancel = cancel;
-  Answer answer = s.finish(s.engine.add(std::move(r)), on_token, on_prompt);
+  Answer answer = s.finish(std::move(r), on_token, on_prompt);
   s.times = answer.times;
   return std::move(answer.samples);
 }
@@ -166,7 +181,7 @@ std::vector<Generated> Session::translate(std::span<const std::int32_t> source, 
   s.times = {};
   Request r = s.translation(source, o, "");
   r.cancel = cancel;
-  Answer answer = s.finish(s.engine.add(std::move(r)), on_token, {});
+  Answer answer = s.finish(std::move(r), on_token, {});
   s.times = answer.times;
   s.times.prompt_tokens = static_cast<Dim>(source.size());
   return std::move(answer.samples);

@@ -25,6 +25,9 @@ class Session {
     Dim context = 0;  // 0: the model's
     Stream stream = {};  // windows slide: no limit on the length. One that the recipe has stays
     Taps* taps = nullptr;  // watch and change every pass (rapt/inspect/edits.h); must outlive the session
+    Speculate speculate = Speculate::off;  // Engine::Options
+    const Checkpoint* draft = nullptr;     // … must outlive the session
+    bool always_guess = false;             // … for tests
   };
   Session(Device& device, const Checkpoint& checkpoint, Options options);
   ~Session();

@@ -50,6 +50,7 @@ struct Generated {
   std::vector<TokenChoice> tokens;  // where log-probabilities were asked for
   Finish finish = Finish::stop;
   bool stop_text = false;  // one of GenerateOptions::stops ended it
+  std::int32_t stop_id = -1;  // the id that ended it, where one did (not of beams)
   double score = 0;  // beams: sum of log-probabilities over the penalty
   std::uint64_t hash = kNothingChosen;  // add_choice
 };
@@ -59,6 +60,8 @@ struct GenerateTimes {
   double queue_seconds = 0, prompt_seconds = 0, decode_seconds = 0;
   // dropped: no longer seen (streaming)
   Dim prompt_tokens = 0, reused_tokens = 0, decoded_tokens = 0, dropped_tokens = 0;
+  // Guesses whose rows were computed, and those that were said (use/speculate.h)
+  Dim guessed_tokens = 0, right_guesses = 0;
 };
 
 void check(const GenerateOptions& options);  // fails with the field's name

@@ -15,26 +15,28 @@ namespace {
 
 using Kind = OptimizerOptions::Kind;
 
-// A matrix inside a stack. Embeddings, heads, tables of biases and vectors are moved by AdamW.
-bool is_muon(const Weight& w) {
-  return w.packing == Packing::panels && w.rows > 1 && w.cols > 1 &&
-         (w.name.starts_with("encoder.") || w.name.starts_with("decoder."));
-}
-
 // Weights as one list of pieces of work.
-struct Parts {
+struct WorkList {
   std::vector<OptimizePart> parts;
   std::int64_t tasks = 0;
 
-  OptimizePart& add(const Weight& w) {
-    parts.push_back({.elements = w.stored(), .tasks = tasks, .weight = w.data.get()});
-    tasks += (w.stored() + kOptimizePiece - 1) / kOptimizePiece;
+  OptimizePart& add(const Weight& w, Dim begin, Dim end) {
+    parts.push_back({.elements = end - begin,
+                     .tasks = tasks,
+                     .weight = w.data.get() + static_cast<std::size_t>(begin) * size_of(w.format)});
+    tasks += pieces(end - begin);
     return parts.back();
   }
+  static std::int64_t pieces(Dim elements) { return (elements + kOptimizePiece - 1) / kOptimizePiece; }
   OptimizeParts all() const { return {parts.data(), static_cast<std::int64_t>(parts.size()), tasks}; }
 };
 
 }  // namespace
+
+bool is_muon(const OptimizerOptions& o, const Weight& w) {
+  return o.kind == Kind::muon && w.packing == Packing::panels && w.rows > 1 && w.cols > 1 &&
+         (w.name.starts_with("encoder.") || w.name.starts_with("decoder."));
+}
 
 void check_optimizer(const OptimizerOptions& o) {
   auto within = [](const char* name, double x, double low, double high, bool open) {
@@ -63,9 +65,16 @@ int state_numbers(const OptimizerOptions& o, bool stack_matrix) {
   return moments + (o.ema > 0 ? 1 : 0);
 }
 
-Optimizer::Optimizer(Model& model, const OptimizerOptions& from)
+Optimizer::Optimizer(Model& model, const OptimizerOptions& from, const Shard* shard)
     : options(from), model_(model), state_(model.weights.size()) {
   check_optimizer(options);
+  if (shard && has_ema()) fail("optimizer: ema: no moving average is kept by several ranks yet; set it to 0");
+  for (std::size_t i = 0; i < state_.size(); ++i) state_[i].end = shard ? 0 : model.weights[i].stored();
+  if (shard)
+    for (const ShardRange& r : *shard) {
+      state_[static_cast<std::size_t>(r.weight)].begin = r.begin;
+      state_[static_cast<std::size_t>(r.weight)].end = r.end;
+    }
   for (std::size_t i = 0; i < state_.size(); ++i) {
     const Weight& w = model.weights[i];
     State& s = state_[i];
@@ -73,10 +82,13 @@ Optimizer::Optimizer(Model& model, const OptimizerOptions& from)
     if (w.format != model.real)
       fail("optimizer: weight ", w.name, " is stored as ", name_of(w.format), "; training needs ",
            name_of(model.real), " weights: load the model with float matrices");
+    const bool whole = s.end - s.begin == w.stored();
+    if (s.begin == s.end && !whole) continue;
     auto state = [&](const char* what) {
-      return make_weight(w.name + what, w.rows, w.cols, model.real, w.packing);
+      return whole ? make_weight(w.name + what, w.rows, w.cols, model.real, w.packing)
+                   : make_weight(w.name + what, 1, s.end - s.begin, model.real);
     };
-    s.muon = options.kind == Kind::muon && is_muon(w);
+    s.muon = is_muon(options, w);
     if (s.muon || options.kind == Kind::sgd) {
       if (s.muon || options.momentum > 0) s.first = state(".momentum");
     } else {
@@ -90,24 +102,49 @@ Optimizer::Optimizer(Model& model, const OptimizerOptions& from)
   }
 }
 
-double Optimizer::norm(Device& device, const Gradients& gradients) const {
+std::vector<double> Optimizer::squares(Device& device, const Parts& gradients) const {
   const Lease lease(device.team());
-  Parts all;
-  for (const Weight& w : model_.weights)
-    if (const std::byte* g = gradients.find(w)) all.add(w).gradient = g;
+  WorkList all;
+  for (std::size_t i = 0; i < state_.size(); ++i)
+    if (gradients[i]) all.add(model_.weights[i], state_[i].begin, state_[i].end).gradient = gradients[i];
   std::vector<double> sums(static_cast<std::size_t>(all.tasks));
   device.call(&Kernels::sum_squares, {.all = all.all(), .sums = sums.data()});
+  return sums;
+}
+
+double Optimizer::norm_of(const std::vector<double>& squares, const std::vector<bool>& live) const {
+  const FloatMode mode;
   double total = 0;
-  for (std::size_t p = 0; p < all.parts.size(); ++p) {
-    const std::int64_t end = p + 1 < all.parts.size() ? all.parts[p + 1].tasks : all.tasks;
+  auto next = squares.begin();
+  for (std::size_t i = 0; i < live.size(); ++i) {
+    if (!live[i]) continue;
     double sum = 0;
-    for (std::int64_t t = all.parts[p].tasks; t < end; ++t) sum += sums[static_cast<std::size_t>(t)];
+    for (std::int64_t n = WorkList::pieces(model_.weights[i].stored()); n > 0; --n) sum += *next++;
     total += sum;
   }
   return std::sqrt(total);
 }
 
+Optimizer::Parts Optimizer::parts_of(const Gradients& gradients) const {
+  Parts out;
+  for (std::size_t i = 0; i < state_.size(); ++i) {
+    const std::byte* g = gradients.find(model_.weights[i]);
+    out.push_back(g ? g + static_cast<std::size_t>(state_[i].begin) * size_of(gradients.real()) : nullptr);
+  }
+  return out;
+}
+
+double Optimizer::norm(Device& device, const Gradients& gradients) const {
+  std::vector<bool> live;
+  for (const Weight& w : model_.weights) live.push_back(gradients.find(w) != nullptr);
+  return norm_of(squares(device, parts_of(gradients)), live);
+}
+
 void Optimizer::step(Device& device, const Gradients& gradients, double norm, double rate_factor) {
+  step(device, parts_of(gradients), norm, rate_factor);
+}
+
+void Optimizer::step(Device& device, const Parts& gradients, double norm, double rate_factor) {
   const Lease lease(device.team());
   if (!std::isfinite(norm))
     fail("optimizer: the gradients' norm is ", norm, "; no step is taken, the weights stay as they are");
@@ -120,26 +157,27 @@ void Optimizer::step(Device& device, const Gradients& gradients, double norm, do
          name_of(device.real));
   ++model_.changes;
   const double scale = options.clip > 0 ? std::min(1.0, options.clip / (norm + 1e-6)) : 1;
-  Parts plain;
+  WorkList plain;
   std::int64_t work = 0;
   for (std::size_t i = 0; i < state_.size(); ++i) {
     const Weight& w = model_.weights[i];
     State& s = state_[i];
-    const std::byte* g = gradients.find(w);
+    const std::byte* g = gradients[i];
     if (!g || !is_parameter(w)) continue;
     if (s.muon) {
       work = std::max(work, muon_work(w.rows, w.cols));
       continue;
     }
-    OptimizePart& p = plain.add(w);
+    OptimizePart& p = plain.add(w, s.begin, s.end);
     p.gradient = g;
     p.first = s.first.data.get();
     p.second = s.second.data.get();
     p.decay = w.decay ? options.decay : 0;
   }
-  Parts averages;
+  WorkList averages;
   for (std::size_t i = 0; i < state_.size(); ++i)
-    if (state_[i].average.data) averages.add(model_.weights[i]).first = state_[i].average.data.get();
+    if (state_[i].average.data)
+      averages.add(model_.weights[i], 0, model_.weights[i].stored()).first = state_[i].average.data.get();
   const Weight space = work > 0 ? make_weight("muon's work", 1, work, model_.real) : Weight{};
   ++steps_;  // from here on nothing asks for memory: a step is made whole or not at all
   if (options.kind == Kind::sgd) {
@@ -162,11 +200,11 @@ void Optimizer::step(Device& device, const Gradients& gradients, double norm, do
   if (work > 0) {
     for (std::size_t i = 0; i < state_.size(); ++i) {
       const Weight& w = model_.weights[i];
-      if (!state_[i].muon || !gradients.find(w)) continue;
+      if (!state_[i].muon || !gradients[i]) continue;
       device.call(&Kernels::muon, {.rows = w.rows,
                                    .cols = w.cols,
                                    .weight = w.data.get(),
-                                   .gradient = gradients.find(w),
+                                   .gradient = gradients[i],
                                    .momentum = state_[i].first.data.get(),
                                    .rate = options.muon_rate * rate_factor,
                                    .factor = options.momentum,
@@ -192,6 +230,20 @@ void Optimizer::each_state(const std::function<void(const std::string& name, Wei
   for (State& s : state_)
     for (Weight* w : {&s.first, &s.second, &s.average})
       if (w->data) f(w->name, *w);
+}
+
+void Optimizer::each_part(
+    const std::function<void(const Weight& of, const std::string& name, Weight& state, Dim begin)>& f) {
+  for (std::size_t i = 0; i < state_.size(); ++i) {
+    const Weight& w = model_.weights[i];
+    if (!is_parameter(w)) continue;
+    const bool momentum = options.kind == Kind::sgd || is_muon(options, w);
+    if (momentum && (is_muon(options, w) || options.momentum > 0))
+      f(w, w.name + ".momentum", state_[i].first, state_[i].begin);
+    if (momentum) continue;
+    f(w, w.name + ".mean", state_[i].first, state_[i].begin);
+    f(w, w.name + ".variance", state_[i].second, state_[i].begin);
+  }
 }
 
 void Optimizer::swap_ema() {

@@ -9,6 +9,7 @@
 
 #include "rapt/nn/model.h"
 #include "rapt/run/tape.h"
+#include "rapt/use/ranks.h"
 
 namespace rapt {
 
@@ -29,12 +30,17 @@ struct OptimizerOptions {
 
 void check_optimizer(const OptimizerOptions& options);  // fails where a number is out of its range
 
+// A matrix inside a stack, which muon moves as a whole; embeddings, heads, tables of biases and vectors are
+// moved by AdamW.
+bool is_muon(const OptimizerOptions& options, const Weight& weight);
+
 // Numbers of state that the optimizer keeps for a weight: moments, the moving average.
 int state_numbers(const OptimizerOptions& options, bool stack_matrix);
 
 class Optimizer {
  public:
-  Optimizer(Model& model, const OptimizerOptions& options);
+  // With `shard`, it moves these numbers alone and keeps state for no others; it has no moving average then.
+  Optimizer(Model& model, const OptimizerOptions& options, const Shard* shard = nullptr);
 
   // The norm of all gradients together; finite where every element is. Look at it before step(): a norm
   // that is not finite must not reach the weights.
@@ -43,12 +49,23 @@ class Optimizer {
   // clip / (norm + 1e-6)). A weight without a gradient stays as it is. Fails, and changes nothing, where
   // the norm is not finite.
   void step(Device& device, const Gradients& gradients, double norm, double rate_factor = 1);
+  // Of gradients by weight: the numbers that this optimizer moves, nullptr: none (RankSum::at).
+  using Parts = std::vector<const std::byte*>;
+  void step(Device& device, const Parts& gradients, double norm, double rate_factor = 1);
+  // Sums of squares of the pieces of these, in order; norm_of() adds those of all pieces of all weights that
+  // are `live`, as norm() does.
+  std::vector<double> squares(Device& device, const Parts& gradients) const;
+  double norm_of(const std::vector<double>& squares, const std::vector<bool>& live) const;
   std::int64_t steps() const { return steps_; }
 
   // Every number of the state by name ("decoder.0.self.q.weight.mean", ".variance", ".momentum",
   // ".average"), for saving and for loading in place. The count of steps apart. There from the start, zero
   // before the first step.
   void each_state(const std::function<void(const std::string& name, Weight& state)>& f);
+  // The same with a shard: `state` has the numbers `begin` and on of what belongs to `of`, none where nothing
+  // of it is moved here; names and order are those of one rank.
+  void each_part(
+      const std::function<void(const Weight& of, const std::string& name, Weight& state, Dim begin)>& f);
   void set_steps(std::int64_t steps) { steps_ = steps; }
   // The averaged weights in the place of the present ones, and back: call it twice. The average begins
   // with the weights after the first step.
@@ -61,8 +78,11 @@ class Optimizer {
  private:
   struct State {
     Weight first, second, average;  // mean and variance, or momentum; the moving average
+    Dim begin = 0, end = 0;  // the numbers of the weight that are moved
     bool muon = false;
   };
+  Parts parts_of(const Gradients& gradients) const;
+
   Model& model_;
   std::vector<State> state_;
   std::int64_t steps_ = 0;

@@ -73,6 +73,7 @@ std::vector<std::vector<float>> read_pictures(Device& device, const Checkpoint& 
     run.reset();
     Batch batch = picture_batch(model.recipe, pictures.subspan(at, end - at));
     batch.want.hidden = hidden;
+    for (Sequence& s : batch.sequences) s.adapters = checkpoint.adapters;
     const Tensor y = forward(run, model, batch);
     for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
       const Sequence& s = batch.sequences[i];

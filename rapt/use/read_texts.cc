@@ -86,10 +86,10 @@ Request whole_request(std::vector<std::int32_t> ids) {
   return r;
 }
 
-void read_whole(Device& device, const Model& model, const FramedTexts& texts,
+void read_whole(Device& device, const Checkpoint& checkpoint, const FramedTexts& texts,
                 const std::function<void(std::size_t text, Request& request)>& ask,
                 const ReadProgress& progress) {
-  Engine engine(device, model, {});
+  Engine engine(device, checkpoint, {});
   for (std::size_t i = 0; i < texts.ids.size(); ++i) {
     Request r = whole_request(texts.ids[i]);
     ask(i, r);
@@ -135,7 +135,7 @@ std::vector<std::vector<float>> classify_texts(Device& device, const Checkpoint&
   if (cut) *cut = framed.cut;
   std::vector<std::vector<float>> out(framed.ids.size());
   read_whole(
-      device, *checkpoint.model, framed,
+      device, checkpoint, framed,
       [&](std::size_t text, Request& r) {
         r = classify_request(checkpoint, std::move(r.tokens), out[text]);
         r.taps = taps;
@@ -169,7 +169,7 @@ std::vector<FilledMasks> fill_masks(Device& device, const Checkpoint& checkpoint
     out.push_back(std::move(f));
   }
   read_whole(
-      device, model, framed,
+      device, checkpoint, framed,
       [&](std::size_t text, Request& r) {
         FilledMasks& f = out[text];
         r.taps = taps;

@@ -24,7 +24,7 @@ FramedTexts frame_texts(const Checkpoint& checkpoint, std::span<const std::strin
 
 using ReadProgress = std::function<void(Dim done, Dim of)>;
 // Reads all of them, whole texts side by side: `ask` says what is wanted of a text.
-void read_whole(Device& device, const Model& model, const FramedTexts& texts,
+void read_whole(Device& device, const Checkpoint& checkpoint, const FramedTexts& texts,
                 const std::function<void(std::size_t text, Request& request)>& ask,
                 const ReadProgress& progress = {});
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <deque>
 #include <limits>
 
@@ -13,7 +14,10 @@
 #include "rapt/load/family.h"
 #include "rapt/ops/activation.h"
 #include "rapt/ops/loss.h"
+#include "rapt/ops/optimize.h"
 #include "rapt/use/evaluate.h"
+#include "rapt/use/leaves.h"
+#include "rapt/use/ranks.h"
 #include "rapt/use/train_options.h"
 
 namespace rapt {
@@ -78,6 +82,9 @@ void read_weight(const TensorTable& from, const std::string& name, Weight& into,
 }
 
 constexpr const char *kModelFile = "model.safetensors", *kOptimizerFile = "optimizer.safetensors";
+// How the batches of a step are added (leaves.h). States of runs that accumulate say so; those without it are
+// of versions that added each batch to the sum of those before it.
+constexpr const char* kLeafOrder = "tree";
 
 Dim rows_of(const TrainBatch& b) {
   if (!b.pictures.empty()) return b.sequences.back().first + b.sequences.back().count;
@@ -128,6 +135,18 @@ Loss loss_of(Run& run, const Model& model, const TrainBatch& b, double smoothing
   return cross_entropy(run, logits, b.targets, smoothing);
 }
 
+// In the order of leaves; of those that are not finite the first one.
+double sum_of_losses(std::span<const double> losses) {
+  LeafTree<double> tree;
+  const auto add = [](double& left, double right) { left += right; };
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    if (!std::isfinite(losses[i])) return losses[i];
+    tree.push({.first = static_cast<Dim>(i), .value = losses[i]}, add);
+  }
+  tree.finish(add);
+  return tree.nodes().empty() ? 0 : tree.nodes().front().value;
+}
+
 // A recipe without the words about it, which may have been written better while a run waited.
 Json without_note(const Json& recipe) {
   Json out = Json::Object{};
@@ -154,7 +173,8 @@ double batch_gradients(Device& device, const Model& model, const TrainBatch& bat
   return mean;
 }
 
-TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real) {
+TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real,
+                         Dim accumulate) {
   TrainMemory m;
   double state = 0;
   for (const WeightShape& w : weight_shapes(resolved)) {
@@ -164,7 +184,8 @@ TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimiz
     state += numbers * state_numbers(optimizer, in_stack && !w.vector && w.rows > 1 && w.cols > 1);
   }
   const auto bytes = static_cast<double>(size_of(real));
-  m.weights = m.gradients = bytes * m.parameters;
+  m.weights = bytes * m.parameters;
+  m.gradients = m.weights * leaf_gradients(accumulate);
   m.moments = bytes * state;
   // Both files, and the tensors of the one being made.
   m.saving = bytes * (m.parameters + state + std::max(m.parameters, state));
@@ -172,14 +193,15 @@ TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimiz
 }
 
 void check_train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real,
-                        std::uint64_t available) {
-  const TrainMemory m = train_memory(resolved, optimizer, real);
+                        std::uint64_t available, Dim accumulate) {
+  const TrainMemory m = train_memory(resolved, optimizer, real, accumulate);
   if (available == 0 || m.total() <= static_cast<double>(available)) return;
   fail("train: ", short_count(m.parameters), " weights take ", byte_count(m.total()),
        " of memory to train (weights ", byte_count(m.weights), ", gradients ", byte_count(m.gradients),
        ", moments ", byte_count(m.moments), ", a copy while saving ", byte_count(m.saving), "), ",
        byte_count(static_cast<double>(available)),
-       " are available; make the model smaller: --set width=…, --set layers=…, --set ffn=…");
+       " are available; make the model smaller: --set width=…, --set layers=…, --set ffn=…",
+       accumulate > 1 ? ", or --accumulate" : "");
 }
 
 struct Trainer::State {
@@ -187,8 +209,13 @@ struct Trainer::State {
   Model& model;
   const TrainData& data;
   const TrainOptions options;
+  const std::unique_ptr<Comm> own_comm;
+  Comm& comm;
+  const std::vector<Shard> shards;  // of all ranks; none where there is one
   Optimizer optimizer;
-  Gradients gradients;
+  Gradients gradients;  // of the leaf that is computed, then of the step
+  LeafGradients leaves;
+  RankSum rank_sum;
   Tape tape;
   Run run;
   Taps taps;
@@ -202,13 +229,20 @@ struct Trainer::State {
   Dim slow = 0;  // steps still to go at half the rate
   Dim rewinds = 0;
 
-  State(Device& d, Model& m, const TrainData& from, const TrainOptions& o)
+  State(Device& d, Model& m, const TrainData& from, const TrainOptions& o, Comm* ranks)
       : device(d),
         model(m),
         data(from),
         options(o),
-        optimizer(m, o.optimizer),
+        own_comm(ranks ? nullptr : alone()),
+        comm(ranks ? *ranks : *own_comm),
+        shards(one_rank()
+                   ? std::vector<Shard>{}
+                   : shards_of(m, comm.size(), [&](const Weight& w) { return is_muon(o.optimizer, w); })),
+        optimizer(m, o.optimizer, one_rank() ? nullptr : &shards[static_cast<std::size_t>(comm.rank())]),
         gradients(d.real),
+        leaves(d.real),
+        rank_sum(comm, d, m, shards),
         tape(gradients),
         run(d),
         health(taps),
@@ -220,12 +254,28 @@ struct Trainer::State {
     run.products = o.precision;
   }
 
+  bool one_rank() const { return comm.size() == 1; }
+
+  // The gradient's norm over all ranks, of what rank_sum has.
+  double rank_norm() {
+    std::vector<std::size_t> counts;
+    for (const Shard& shard : shards) {
+      counts.push_back(0);
+      for (const ShardRange& r : shard)
+        if (rank_sum.live[static_cast<std::size_t>(r.weight)])
+          counts.back() += static_cast<std::size_t>((r.end - r.begin + kOptimizePiece - 1) / kOptimizePiece);
+    }
+    const std::vector<double> mine = optimizer.squares(device, rank_sum.at);
+    return optimizer.norm_of(gather<double>(comm, mine, counts), rank_sum.live);
+  }
+
   Loss pass(Run& with, const TrainBatch& b) {
     return loss_of(with, model, b, with.training ? options.smoothing : 0);
   }
 };
 
-Trainer::Trainer(Device& device, Model& model, const TrainData& data, const TrainOptions& options) {
+Trainer::Trainer(Device& device, Model& model, const TrainData& data, const TrainOptions& options,
+                 Comm* comm) {
   if (data.vocab > model.recipe.vocab)
     fail("train: the data has ", data.vocab, " tokens, the recipe's vocabulary ", model.recipe.vocab,
          "; set vocab=", data.vocab);
@@ -247,7 +297,15 @@ Trainer::Trainer(Device& device, Model& model, const TrainData& data, const Trai
   if (model.recipe.head.kind == HeadRecipe::Kind::none)
     fail("train: recipe ", model.recipe.name,
          " has no head, so there is nothing to learn from; set head.kind=vocab");
-  state_ = std::make_unique<State>(device, model, data, options);
+  state_ = std::make_unique<State>(device, model, data, options, comm);
+  const State& s = *state_;
+  if (s.one_rank()) return;
+  for (const Weight& w : model.weights)
+    if (is_running(w))
+      fail("train: recipe ", model.recipe.name, " has a batch norm (", w.name,
+           "), whose statistics are those of one rank; train it on one, or choose another norm");
+  check_alike(s.comm, concat(device.kernels.isa, " ", data.identity, " ", data.about(), " ",
+                             train_options_json(options).dump(0), " ", recipe_json(model.recipe)));
 }
 
 Trainer::~Trainer() = default;
@@ -297,13 +355,15 @@ double Trainer::step_bytes(Dim rows, std::size_t piece) {
 void Trainer::check_memory(std::uint64_t available) {
   State& s = *state_;
   if (available == 0) return;
+  const TrainMemory m = train_memory(s.model.recipe, s.options.optimizer, s.model.real, s.options.accumulate);
   const double step = step_bytes(48, std::min<std::size_t>(std::size_t{128} << 20, available / 4)),
-               saving = train_memory(s.model.recipe, s.options.optimizer, s.model.real).saving;
-  if (step + saving <= static_cast<double>(available)) return;
+               saving = m.saving, waiting = m.gradients - m.weights;
+  if (step + waiting + saving <= static_cast<double>(available)) return;
   const TrainBatch b = s.data.batch(0);
   fail("train: a step over ", with_commas(rows_of(b)), " tokens takes about ", byte_count(step),
-       " of memory beside the weights, saving ", byte_count(saving), "; ",
-       byte_count(static_cast<double>(available)),
+       " of memory beside the weights, ",
+       waiting > 0 ? concat("gradients that wait to be added ", byte_count(waiting), ", ") : "", "saving ",
+       byte_count(saving), "; ", byte_count(static_cast<double>(available)),
        " are available; make --batch, --batch-tokens or --length smaller",
        s.options.recompute ? "" : ", or --set train.recompute=true");
 }
@@ -313,13 +373,25 @@ StepReport Trainer::step() {
   const auto started = std::chrono::steady_clock::now();
   const TrainOptions& o = s.options;
   StepReport report{.step = s.step, .batch = s.cursor};
+  // This rank's leaves, and what all leaves count.
+  const LeafRange mine = leaves_of(o.accumulate, s.comm.rank(), s.comm.size());
   std::vector<TrainBatch> batches;
-  Dim counted = 0;
-  for (Dim i = 0; i < o.accumulate; ++i) {
+  struct Count {
+    Dim targets, rows;
+  };
+  std::vector<Count> counts;
+  for (Dim i = mine.first; i < mine.end; ++i) {
     batches.push_back(s.data.batch(s.cursor + static_cast<std::uint64_t>(i)));
-    counted += batches.back().counted;
-    report.tokens += rows_of(batches.back());
+    counts.push_back({batches.back().counted, rows_of(batches.back())});
   }
+  std::vector<std::size_t> of_ranks;  // leaves
+  for (int r = 0; r < s.comm.size(); ++r) {
+    const LeafRange range = leaves_of(o.accumulate, r, s.comm.size());
+    of_ranks.push_back(static_cast<std::size_t>(range.end - range.first));
+  }
+  Dim counted = 0;
+  for (const Count& c : gather<Count>(s.comm, counts, of_ranks))
+    counted += c.targets, report.tokens += c.rows;
   // Running statistics of a batch norm change in the forward; a step that is thrown away must not leave a
   // trace in them.
   std::vector<std::pair<Weight*, std::vector<std::byte>>> running;
@@ -334,30 +406,38 @@ StepReport Trainer::step() {
       if (!armed) return;
       s.run.taps = nullptr;
       s.tape.clear();
+      s.leaves.clear();
       s.cursor = cursor, s.attempts = attempts;
       for (const auto& [w, bytes] : before) fill_row_major(*w, bytes);
     }
   } undo{s, running, s.cursor, s.attempts};
 
   const bool looked = o.health_every > 0 && s.step % o.health_every == 0;
-  s.gradients.zero();
-  for (std::size_t i = 0; i < batches.size() && counted > 0; ++i) {
+  std::vector<double> losses;  // of leaves: their parts of the step's
+  bool finite = true;
+  s.leaves.begin(mine.first);
+  s.gradients.zero();  // afterwards each leaf finds them empty
+  for (std::size_t i = 0; i < batches.size() && counted > 0 && finite; ++i) {
     const TrainBatch& b = batches[i];
-    if (b.counted == 0) continue;
-    s.run.reset();
-    s.run.random = {o.seed, s.cursor + i};
-    const double share = static_cast<double>(b.counted) / static_cast<double>(counted);
-    s.run.loss_share = share;
-    s.run.taps = looked ? &s.taps : nullptr;
-    if (looked) s.health.start(b.sequences, b.source_sequences);
-    const Loss loss = s.pass(s.run, b);
-    report.loss += share * loss.mean.at(0);
-    if (!std::isfinite(report.loss)) {
-      s.tape.clear();
-      break;
+    losses.push_back(0);
+    if (b.counted > 0) {
+      s.run.reset();
+      s.run.random = {o.seed, s.cursor + static_cast<std::uint64_t>(mine.first) + i};
+      const double share = static_cast<double>(b.counted) / static_cast<double>(counted);
+      s.run.loss_share = share;
+      s.run.taps = looked ? &s.taps : nullptr;
+      if (looked) s.health.start(b.sequences, b.source_sequences);
+      const Loss loss = s.pass(s.run, b);
+      losses.back() = share * loss.mean.at(0);
+      finite = std::isfinite(losses.back());
+      if (finite) backward(s.run, share == 1 ? loss.mean : activation(s.run, Act::scale, loss.mean, share));
+      else s.tape.clear();
     }
-    backward(s.run, share == 1 ? loss.mean : activation(s.run, Act::scale, loss.mean, share));
+    s.leaves.push(s.device, s.model, s.gradients);
   }
+  losses.resize(batches.size());
+  losses = gather<double>(s.comm, losses, of_ranks);
+  report.loss = sum_of_losses(losses);
   s.run.taps = nullptr;
   s.cursor += static_cast<std::uint64_t>(o.accumulate);
   ++s.attempts;
@@ -367,7 +447,13 @@ StepReport Trainer::step() {
   } else if (!std::isfinite(report.loss)) {
     report.why = "the loss is not finite";
   } else {
-    report.norm = s.optimizer.norm(s.device, s.gradients);
+    if (s.one_rank()) {
+      s.leaves.finish(s.device, s.model, s.gradients);
+      report.norm = s.optimizer.norm(s.device, s.gradients);
+    } else {
+      s.rank_sum.add(s.leaves.nodes(), o.accumulate);
+      report.norm = s.rank_norm();
+    }
     if (!std::isfinite(report.norm)) report.why = "the gradient is not finite";
     else if (o.guard.z > 0 && s.losses.z(report.loss) > o.guard.z)
       report.why =
@@ -383,8 +469,10 @@ StepReport Trainer::step() {
   if (report.why.empty()) {
     const double factor = o.schedule.at(s.step) * (s.slow > 0 ? 0.5 : 1);
     report.rate = factor * o.optimizer.rate;
-    s.optimizer.step(s.device, s.gradients, report.norm, factor);
+    if (s.one_rank()) s.optimizer.step(s.device, s.gradients, report.norm, factor);
+    else s.optimizer.step(s.device, s.rank_sum.at, report.norm, factor);
     undo.armed = false;
+    gather_weights(s.comm, s.model, s.shards);
     s.losses.push(report.loss);
     s.norms.push(report.norm);
     if (s.slow > 0) --s.slow;
@@ -398,12 +486,14 @@ StepReport Trainer::step() {
       s.skips.pop_front();
     if (static_cast<Dim>(s.skips.size()) >= o.guard.skips) report.fate = StepReport::Fate::rewound;
   }
+  s.leaves.clear();
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return report;
 }
 
 StepReport Trainer::apply(const Gradients& gradients) {
   State& s = *state_;
+  if (!s.one_rank()) fail("train: a step by hand is one of one rank; several take steps of their own only");
   const auto started = std::chrono::steady_clock::now();
   StepReport report{.step = s.step, .batch = s.cursor};
   report.norm = s.optimizer.norm(s.device, gradients);
@@ -465,8 +555,14 @@ std::vector<StoredFile> Trainer::files() const {
     tensors.push_back(stored_weight(w.name, w, shapes[static_cast<std::size_t>(w.index)].vector));
   out.push_back({kModelFile, safetensors_bytes(tensors, format)});
   tensors.clear();  // before those of the next file are made
-  s.optimizer.each_state(
-      [&](const std::string& name, Weight& w) { tensors.push_back(stored_weight(name, w, false)); });
+  if (s.one_rank())
+    s.optimizer.each_state(
+        [&](const std::string& name, Weight& w) { tensors.push_back(stored_weight(name, w, false)); });
+  else
+    s.optimizer.each_part([&](const Weight& of, const std::string& name, Weight& part, Dim) {
+      const Weight whole = gather_state(s.comm, s.model, s.shards, of, name, part);
+      tensors.push_back(stored_weight(name, whole, false));
+    });
   out.push_back({kOptimizerFile, safetensors_bytes(tensors, format)});
   return out;
 }
@@ -486,6 +582,7 @@ Json Trainer::state() const {
   j.set("losses", s.losses.json());
   j.set("norms", s.norms.json());
   j.set("isa", std::string(s.device.kernels.isa));
+  if (s.options.accumulate > 1) j.set("order", kLeafOrder);
   j.set("options", train_options_json(s.options));
   j.set("recipe", parse_json(recipe_json(s.model.recipe)));
   j.set("data", s.data.about());
@@ -538,6 +635,16 @@ std::vector<std::string> Trainer::restore(const Store& store, const Stored& stor
       if (const Json* old = before.find(m.key); !old || !(*old == m.value))
         fail(where, ": was saved by a run with ", m.key, " = ", old ? old->dump(0) : "nothing",
              ", now it is ", m.value.dump(0), "; use the same options to go on, or another --out");
+  if (s.options.accumulate > 1 && s.options.steps > stored.step) {  // batches are still to be added
+    const Json* order = stored.state.find("order");
+    if (!order || !(*order == Json(kLeafOrder)))
+      fail(where, ": the ", s.options.accumulate, " batches of a step were added ",
+           order ? concat("in an order this version does not know (", order->dump(0), ")")
+                 : "one after the other by the version that saved it",
+           ", this version adds them in a tree, and the run would end in the bits of neither; finish it with "
+           "the version that began it, or begin another run from its weights: rapt train ",
+           where, " … --out FOLDER");
+  }
   const std::vector<std::byte> model = store.file(stored, kModelFile),
                                optimizer = store.file(stored, kOptimizerFile);
   const Lease lease(s.device.team());  // others may run the model
@@ -545,9 +652,18 @@ std::vector<std::string> Trainer::restore(const Store& store, const Stored& stor
   for (Weight& w : s.model.weights) read_weight(weights.tensors, w.name, w, where + "/" + kModelFile);
   ++s.model.changes;
   const SafetensorsFile moments = SafetensorsFile::parse(optimizer, where + "/" + kOptimizerFile);
-  s.optimizer.each_state([&](const std::string& name, Weight& w) {
-    read_weight(moments.tensors, name, w, where + "/" + kOptimizerFile);
-  });
+  const std::string moments_file = where + "/" + kOptimizerFile;
+  if (s.one_rank())
+    s.optimizer.each_state(
+        [&](const std::string& name, Weight& w) { read_weight(moments.tensors, name, w, moments_file); });
+  else
+    s.optimizer.each_part([&](const Weight& of, const std::string& name, Weight& part, Dim begin) {
+      Weight whole = make_weight(name, of.rows, of.cols, s.model.real, of.packing);
+      read_weight(moments.tensors, name, whole, moments_file);
+      if (part.data)
+        std::memcpy(part.data.get(),
+                    whole.data.get() + static_cast<std::size_t>(begin) * size_of(s.model.real), part.bytes());
+    });
   s.optimizer.set_steps(need("optimizer_steps").integer());
   s.step = need("step").integer();
   s.cursor = static_cast<std::uint64_t>(need("cursor").integer());

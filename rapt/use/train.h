@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rapt/base/json.h"
+#include "rapt/comm/comm.h"
 #include "rapt/inspect/health.h"
 #include "rapt/nn/model.h"
 #include "rapt/use/data.h"
@@ -33,7 +34,8 @@ struct GuardOptions {
 };
 
 struct TrainOptions {
-  Dim steps = 1000, accumulate = 1;      // a step reads `accumulate` batches
+  // A step reads `accumulate` batches: its leaves (leaves.h).
+  Dim steps = 1000, accumulate = 1;
   std::uint64_t seed = 0;
   OptimizerOptions optimizer;
   Schedule schedule;                     // total: steps
@@ -74,24 +76,32 @@ struct Judgement {                      // held-out part
 double batch_gradients(Device& device, const Model& model, const TrainBatch& batch, Gradients& gradients,
                        double smoothing = 0, const std::optional<RandomState>& random = {});
 
-// Memory of a training whatever its batches are, in bytes: numbers of `real` for weights, gradients, moments
-// and averages, and the copy of weights and moments that saving makes.
+// Memory of a training whatever its batches are, in bytes: numbers of `real` for weights, gradients (those
+// that wait for their sibling in the tree of leaves, too), moments and averages, and the copy of weights and
+// moments that saving makes.
 struct TrainMemory {
   double parameters = 0, weights = 0, gradients = 0, moments = 0, saving = 0;
   double total() const { return weights + gradients + moments + saving; }
 };
-TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real = DType::f32);
+TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real = DType::f32,
+                         Dim accumulate = 1);
 // Fails where that is more than `available` bytes (0: not known), before anything is made.
 void check_train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real,
-                        std::uint64_t available);
+                        std::uint64_t available, Dim accumulate = 1);
 
 class Trainer {
  public:
-  Trainer(Device& device, Model& model, const TrainData& data, const TrainOptions& options);
+  // With `comm`, one of several ranks, each with a model, data and options that are alike: step() is a step
+  // of them all, and its bits are those of one rank. Each computes some of a step's leaves and moves some of
+  // the weights (ranks.h), and all look at the held-out part. files() is a call of them all, too; what it
+  // returns is the same on every rank and for any number of them. No averages are kept (ema), and TrainLoop,
+  // which saves when one rank's clock says so, is for one rank.
+  Trainer(Device& device, Model& model, const TrainData& data, const TrainOptions& options,
+          Comm* comm = nullptr);
   ~Trainer();
 
-  StepReport step();                         // one step, guarded; never throws for a bad loss
-  Judgement judge(Dim batches = 0);          // with the averaged weights where there are any
+  StepReport step();  // one step, guarded; never throws for a bad loss
+  Judgement judge(Dim batches = 0);  // with the averaged weights where there are any
   Dim steps() const;
   std::uint64_t next_batch() const;  // number of the first one that the next step reads
   const TrainOptions& options() const;

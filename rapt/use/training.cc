@@ -145,7 +145,8 @@ TrainingRun::TrainingRun(Device& device, TrainingPlan plan, const Say& note) : p
 }
 
 void TrainingRun::check_memory(const Device& device, const Recipe& recipe) const {
-  check_train_memory(resolve(recipe), plan_.options.optimizer, device.real, available_memory());
+  check_train_memory(resolve(recipe), plan_.options.optimizer, device.real, available_memory(),
+                     plan_.options.accumulate);
 }
 
 // What training begins from: a recipe, or a model with its weights and tokenizer.

@@ -29,6 +29,7 @@
 #include "rapt/io/gzip.h"
 #include "rapt/io/npy.h"
 #include "rapt/io/safetensors.h"
+#include "rapt/load/adapter.h"
 #include "rapt/nn/size.h"
 #include "rapt/recipe/presets.h"
 #include "rapt/tensor/formats.h"
@@ -36,6 +37,7 @@
 #include "rapt/text/tokenizer/from_files.h"
 #include "rapt/text/tokenizer/write.h"
 #include "rapt/use/data.h"
+#include "tests/adapter_tools.h"
 #include "tests/attack/memory.h"
 #include "tests/attack/mutate.h"
 #include "tests/hostile/made_model.h"
@@ -294,6 +296,39 @@ void folder_case(Rng& rng, const TempFolder& temp) {
   } catch (const Error&) {}
   use_checkpoint(rng, folder);
   if (rng.chance(4)) write_checkpoint(folder, temp / "again.gguf", {.force = true});
+}
+
+// An adapter of a sound model: its numbers, shapes, names and configuration.
+void adapter_case(Rng& rng, const TempFolder& temp) {
+  static const test::PeftToy good = test::read_peft_toy("llama");
+  static const Checkpoint c = [] {
+    const TempFolder once;
+    test::write_folder(good.model, once / "toy");
+    return open_checkpoint(once / "toy");
+  }();
+  Toy one = good.adapter;
+  if (rng.chance(2)) one.config = mutate_json(rng, one.config);
+  if (rng.chance(2)) {
+    test::ToyTensor& t = one.tensors[rng.below(one.tensors.size())];
+    t.shape[rng.below(t.shape.size())] = static_cast<Dim>(rng.below(70)) + 1;
+    t.values.resize(static_cast<std::size_t>(elements_of(t.shape)));
+  }
+  if (rng.chance(3)) {
+    std::string& name = one.tensors[rng.below(one.tensors.size())].name;
+    mutate_bytes(rng, name);
+  }
+  const std::string folder = temp / "adapter";
+  test::write_adapter_folder(one, folder, rng.chance(3) ? DType::bf16 : DType::f32);
+  if (rng.chance(3)) {
+    const char* name = rng.chance(2) ? "/adapter_model.safetensors" : "/adapter_config.json";
+    std::string bytes = read_whole(folder + name);
+    mutate_bytes(rng, bytes, kJsonWords);
+    write_whole(folder + name, bytes);
+  }
+  const std::vector<AdapterUse> uses = {{load_adapter(folder, c), rng.real()}};
+  rapt::Run run(device());
+  const std::int32_t tokens[] = {3, 4, 5};
+  forward(run, *c.model, {.tokens = tokens, .sequences = {{.first = 0, .count = 3, .adapters = uses}}});
 }
 
 void llama2c_case(Rng& rng, const TempFolder& temp) {
@@ -760,11 +795,11 @@ struct Kind {
   void (*run)(Rng&, const TempFolder&);
 };
 constexpr Kind kKinds[] = {
-    {"gguf", gguf_case},           {"folder", folder_case},   {"llama2c", llama2c_case},
-    {"tokenizer", tokenizer_case}, {"packed", packed_case},   {"gzip", gzip_case},
-    {"recipe", recipe_case},       {"npy", npy_case},         {"template", template_case},
-    {"made", made_case},           {"picture", picture_case}, {"processor", processor_case},
-    {"costly", costly_case}};
+    {"gguf", gguf_case},           {"folder", folder_case},       {"llama2c", llama2c_case},
+    {"adapter", adapter_case},     {"tokenizer", tokenizer_case}, {"packed", packed_case},
+    {"gzip", gzip_case},           {"recipe", recipe_case},       {"npy", npy_case},
+    {"template", template_case},   {"made", made_case},           {"picture", picture_case},
+    {"processor", processor_case}, {"costly", costly_case}};
 constexpr std::size_t kMixed = std::size(kKinds) - 1;  // costly ones only where asked for: seconds each
 
 // The command that repeats the file at hand, for whoever dies: sanitizers and signals.

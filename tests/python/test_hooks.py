@@ -4,6 +4,7 @@ of arrays, errors and threads."""
 import contextvars
 import gc
 import threading
+import weakref
 
 import pytest
 
@@ -198,3 +199,144 @@ def test_threads_side_by_side(model):
     for t in threads:
         t.join()
     assert all((a == b).all() for a, b in zip(got, want))
+
+
+# ------------------------------------------------------------------------------------- while it writes
+def zero_head(z, at):
+    z[:, 1] = 0
+
+
+def test_a_function_does_what_an_edit_does_in_an_answer(model):
+    options = dict(max_tokens=24, seed=3)
+    want = model.edited("L3H1:zero").generate(TEXT, **options)
+    assert want != model.generate(TEXT, **options)
+    for name in ("z.3", "blocks.3.attn.hook_z"):
+        assert model.generate(TEXT, hooks={name: zero_head}, **options) == want
+    with model.stream(TEXT, hooks={"z.3": zero_head}, **options) as s:
+        assert "".join(s) == str(want) and s.answer == want
+    # On an edited handle both are done.
+    both = model.edited("L3H1:zero", "L4H2:zero").generate(TEXT, **options)
+    assert model.edited("L4H2:zero").generate(TEXT, hooks={"z.3": zero_head}, **options) == both
+    # And nothing of it is left, neither on the weights nor in the cache.
+    assert model.generate(TEXT, **options) == rapt.load("default").generate(TEXT, **options)
+
+
+@pytest.mark.parametrize("chunk", [4, 512])
+def test_a_function_sees_every_row_once(model, chunk):
+    seen = {}
+
+    def see(x, at):
+        seen.setdefault(at.name, []).append((at.rows, x))
+
+    options = dict(max_tokens=6, temperature=0, chunk=chunk)
+    plain = model.generate(TEXT, **options)
+    got = model.generate(TEXT, hooks={"resid_post.*": see, "z.2": see, "logits": see}, **options)
+    assert got == plain
+    ids = got.prompt + got.ids[:-1]  # nobody reads the last one
+    result, cache = model.run_with_cache(ids, ["resid_post.*", "z.2"])
+    assert [rows for rows, _ in seen["logits"]] == [None] * 6
+    assert (np.concatenate([x for _, x in seen.pop("logits")]) == result[-6:]).all()
+    assert len(seen) == 7
+    for name, parts in seen.items():
+        assert [i for rows, _ in parts for i in range(rows.start, rows.stop)] == list(range(len(ids)))
+        assert max(len(x) for _, x in parts) <= chunk
+        assert (np.concatenate([x for _, x in parts]) == cache[name]).all()
+
+
+def test_a_function_may_choose_the_words(model):
+    options = dict(max_tokens=12, temperature=0)
+    never = model.generate(TEXT, **options).ids[2]
+
+    def ban(logits, at):
+        logits[:, never] = -1e9
+
+    got = model.generate(TEXT, hooks={"logits": ban}, **options)
+    assert never not in got.ids and len(got.ids) == 12
+    assert got.ids == model.generate(TEXT, logit_bias={never: -1e9}, **options).ids
+
+
+def test_errors_in_an_answer_arrive_unchanged(model):
+    plain = model.generate(TEXT, max_tokens=8, seed=1)
+    error = Mine("stop here")
+    calls = []
+
+    def f(x, at):
+        calls.append(at)
+        if len(calls) % 3 == 0:
+            raise error
+
+    for ask in (lambda: model.generate(TEXT, max_tokens=8, hooks={"z.1": f}),
+                lambda: list(model.stream(TEXT, max_tokens=8, hooks={"z.1": f}))):
+        with pytest.raises(Mine) as caught:
+            ask()
+        assert caught.value is error and any(entry.name == "f" for entry in caught.traceback)
+    assert len(calls) == 6
+    assert model.generate(TEXT, max_tokens=8, seed=1) == plain
+
+
+def test_what_a_function_in_an_answer_may_not(model):
+    s = model.stream("a", max_tokens=100, ignore_eos=True)
+    for inside in (lambda: model.generate("x", max_tokens=1), lambda: list(s)):
+        with pytest.raises(rapt.UsageError, match="cannot ask for an answer"):
+            model.generate(TEXT, max_tokens=2, hooks={"z.1": lambda x, at: inside() and None})
+    with pytest.raises(rapt.UnknownName):
+        model.generate(TEXT, hooks={"zz.1": zero_head})
+    with pytest.raises(rapt.UsageError, match="cannot be changed"):
+        model.generate(TEXT, hooks={"pattern1": zero_head})
+    with pytest.raises(rapt.UsageError, match=r"shape \(1, 2\)"):
+        model.generate(TEXT, max_tokens=2, hooks={"z.1": lambda x, at: np.zeros((1, 2), np.float32)})
+    # It may compute passes.
+    other, inner = model.logits("Another text."), []
+
+    def f(x, at):
+        inner.append(model.logits("Another text."))
+
+    model.generate(TEXT, max_tokens=1, hooks={"z.1": f})
+    assert (inner[0] == other).all()
+
+
+def test_answers_with_functions_side_by_side(model):
+    def of(i):
+        def scale(x, at):
+            x *= 1 + 0.1 * i
+        return {"resid_post.2": scale} if i % 2 else None
+
+    def work(i):
+        return model.generate(TEXT[:20 + i], max_tokens=16, seed=i, hooks=of(i))
+
+    alone = [work(i) for i in range(6)]
+    got = [None] * 6
+
+    def one(i):
+        got[i] = work(i)
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert got == alone
+
+
+def test_functions_are_let_go_of():
+    m = rapt.load("default")
+
+    class Function:
+        def __call__(self, x, at):
+            pass
+
+    gone = []
+    for left in (False, True):
+        f = Function()
+        gone.append(weakref.ref(f))
+        if left:
+            next(m.stream(TEXT, max_tokens=50, ignore_eos=True, hooks={"z.1": f}))
+        else:
+            m.generate(TEXT, max_tokens=2, hooks={"z.1": f})
+        del f
+    for _ in range(1000):  # what was left ends with a step of another thread
+        gc.collect()
+        if all(g() is None for g in gone):
+            break
+        m.generate("a", max_tokens=1)
+    assert [g() for g in gone] == [None, None]

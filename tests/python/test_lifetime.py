@@ -107,6 +107,7 @@ CALLS = {
 }
 
 
+@pytest.mark.skipif("asan" in os.environ.get("LD_PRELOAD", ""), reason="left out: freed memory is kept here")
 @pytest.mark.parametrize("name", CALLS)
 def test_nothing_grows(name, model):
     call = CALLS[name]

@@ -277,3 +277,32 @@ def test_the_interpreter_ends_with_work_under_way(how):
         print("end", flush=True)
     """
     assert run(code, how) == (0, "end\n", "")
+
+
+@pytest.mark.parametrize("where", ["on_token", "hooks", "training", "tokens"])
+def test_the_interpreter_ends_while_a_thread_is_on_its_way_to_it(where, tmp_path):
+    (tmp_path / "text.txt").write_text(LONG * 20)
+    code = """
+        import sys, threading, time
+        import rapt
+        m = rapt.load("default")
+        inside = threading.Event()
+        def stays(*words):
+            inside.set()
+            while True: time.sleep(0.001)  # asks for the interpreter's lock all the time
+        def encode():
+            while True:
+                m.tokenizer.encode("To be, or not to be. " * 300)
+                inside.set()
+        def train():
+            recipe = rapt.Recipe("gpt-char", width=16, layers=1, heads=2)
+            for s in rapt.Trainer(recipe, data=sys.argv[2], vocab="characters", length=16, steps=10**6):
+                inside.set()
+        work = {"on_token": lambda: m.generate("a", max_tokens=9, on_token=stays),
+                "hooks": lambda: m.run_with_hooks("To be", {"z.1": stays}),
+                "training": train, "tokens": encode}[sys.argv[1]]
+        for _ in range(3): threading.Thread(target=work, daemon=True).start()
+        inside.wait()
+        print("end", flush=True)
+    """
+    assert run(code, where, tmp_path / "text.txt") == (0, "end\n", "")

@@ -49,6 +49,7 @@ def seen(x: Any, at: rapt.At) -> None:
     norms.append(float(np.linalg.norm(x)))
 
 
+steered: rapt.Answer = m.generate("To be", hooks={"blocks.5.attn.hook_z": halve})
 m.run_with_hooks("To be", {"blocks.5.attn.hook_z": halve}, watch={"resid_post.*": seen})
 e: rapt.Model = m.edited("L11H3:zero", ("resid_post.8:add", np.zeros(576, np.float32)))
 print(e.generate("Hello"))

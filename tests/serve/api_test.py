@@ -11,6 +11,7 @@ import json
 import math
 import os
 import pathlib
+import random
 import re
 import signal
 import struct
@@ -574,7 +575,8 @@ def openapi_lists_what_there_is(s):
     expect(doc["openapi"].startswith("3.1"), doc["openapi"])
     stream = good(s.one.ask("/v1/completions", {"prompt": "a", "max_tokens": 1, "stream": True,
                                                 "rapt": {"resume": True}})).headers["rapt-stream"]
-    there = {"/v1/stream/{id}": stream, "/page/{file}": "index.html", "/v1/monitor": "?once=1"}
+    kept = s.complete("a", max_tokens=1)["id"]
+    there = {"/v1/stream/{id}": stream, "/v1/replay/{id}": kept, "/page/{file}": "index.html", "/v1/monitor": "?once=1"}
     for path, methods in doc["paths"].items():
         for method in methods:
             for p in (path, path.removeprefix("/v1")):
@@ -1038,6 +1040,85 @@ def a_cache_for_each_name(s):
                                       "cache-type": ["bf16", "b=f32"]}))
         with Server(s.args, "--config", config, models=[]) as two:
             equal([m["meta"]["cache_type"] for m in two.ask("/v1/models").json()["data"]], ["bf16", "f32"])
+
+
+def write_adapter(model, folder, seed):
+    """A LoRA adapter of rank 4 for the matrices of attention of a model's folder, as PEFT saves it."""
+    data = pathlib.Path(model, "model.safetensors").read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    shapes = {k: v["shape"] for k, v in json.loads(data[8:8 + length]).items() if "self_attn." in k}
+    header, body, draw = {}, b"", random.Random(seed)
+    for name, (rows, cols) in shapes.items():
+        stem = "base_model.model." + name.removesuffix(".weight")
+        for half, shape in (("A", (4, cols)), ("B", (rows, 4))):
+            numbers = struct.pack(f"<{shape[0] * shape[1]}f",
+                                  *(draw.gauss(0, 0.2) for _ in range(shape[0] * shape[1])))
+            header[f"{stem}.lora_{half}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets":
+                                                    (len(body), len(body) + len(numbers))}
+            body += numbers
+    text = json.dumps(header).encode()
+    folder.mkdir()
+    pathlib.Path(folder, "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body)
+    pathlib.Path(folder, "adapter_config.json").write_text(
+        json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 4}))
+
+
+@test
+def adapters_are_models_by_name(s):
+    chat = s.args.models.chat
+    asked = {"prompt": "The model reads", "seed": 5, "max_tokens": 12, "return_token_ids": True}
+    with tempfile.TemporaryDirectory() as there:
+        one, two = pathlib.Path(there, "one"), pathlib.Path(there, "two")
+        write_adapter(chat, one, 1)
+        write_adapter(chat, two, 2)
+        flags = ("--cache-type", "f32", "--lora", f"poet={one}", "--lora", f"chat:judge={two}=0.5")
+        with Server(s.args, *flags, models=[f"chat={chat}"]) as server:
+            cards = [(m["id"], m["parent"]) for m in good(server.ask("/v1/models")).json()["data"]]
+            equal(cards, [("chat", None), ("poet", "chat"), ("judge", "chat")])
+            equal(good(server.ask("/v1/models/judge")).json()["parent"], "chat")
+            names = ["chat", "poet", "judge", "chat:poet", "anything"]
+            said = {}
+
+            def complete(name, prompt="The model reads"):
+                said[name, prompt] = good(server.ask("/v1/completions",
+                                                     {**asked, "prompt": prompt, "model": name})).json()
+            for name in names:
+                complete(name)
+            alone = {name: said[name, asked["prompt"]] for name in names}
+            hashes = [alone[name]["rapt"]["hash"] for name in names]
+            equal(hashes[3:], [hashes[1], hashes[0]], "a name with its model's, an unknown name")
+            equal(len(set(hashes[:3])), 3, "three ways to answer")
+            equal([alone[name]["model"] for name in names], ["chat", "poet", "judge", "poet", "chat"])
+            equal(len({alone[name]["system_fingerprint"] for name in names}), 3)
+            threads = [threading.Thread(target=complete, args=(name, asked["prompt"]))
+                       for _ in range(4) for name in names]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            equal([said[name, asked["prompt"]]["rapt"]["hash"] for name in names], hashes, "side by side")
+            vector = [good(server.ask("/v1/embeddings", {"input": "The model", "model": name})).json()
+                      for name in ("chat", "poet")]
+            expect(vector[0]["data"][0]["embedding"] != vector[1]["data"][0]["embedding"], "one vector")
+            equal(vector[1]["model"], "poet")
+            refused(server.ask("/v1/look", {"model": "poet", "text": "The model", "want": ["heads"]}), 400,
+                    "invalid_value", "model")
+        for flag, adapter, name in (("poet", str(one), "poet"), ("judge", f"{two}=0.5", "judge")):
+            ours = rapt_json(s.args, "run", chat, "The model reads", "--raw", "--temp", "0", "-n", "12",
+                             "--lora", adapter)
+            with Server(s.args, "--cache-type", "f32", "--lora", f"{flag}={adapter}",
+                        models=[f"chat={chat}"]) as server:
+                theirs = server.ask("/v1/completions", {**asked, "temperature": 0, "model": name})
+            equal(good(theirs).json()["choices"][0]["token_ids"], ours["samples"][0]["ids"], name)
+        for flags, words in ((("--lora", f"chat={one}"), ("'chat' is taken",)),
+                             (("--lora", str(one)), ("NAME=FILE",)),
+                             (("--lora", f"b:x={one}"), ("no model is served as 'b'",))):
+            try:
+                Server(s.args, *flags, models=[f"chat={chat}"]).stop()
+            except Fault as f:
+                expect(all(w in str(f) for w in words) and "code 2" in str(f), flags, f)
+            else:
+                raise Fault(f"{flags} was taken")
 
 
 @test

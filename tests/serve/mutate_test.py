@@ -85,6 +85,12 @@ VALID = [
     ("/v1/look", {"messages": CHAT[:2], "answer": "a", "want": ["lens"]}),
     ("/v1/chat/completions", {"messages": CHAT[:2], "max_tokens": 2, "stream": True,
                               "rapt": {"look": ["live"], "resume": True}}),
+    ("/v1/completions", {"prompt": "a b", "max_tokens": 3, "rapt": {
+        "edits": ["L0H1:zero"], "replay": False,
+        "compare": {"model": "chat", "edits": ["z.0@1:scale=0.5"]}}}),
+    ("/v1/replay/ID", {"stream": False, "logprobs": True, "top_logprobs": 2, "return_token_ids": True,
+                       "rapt": {"look": ["heads"], "edits": ["L0H0:zero"], "compare": {"edits": []}}}),
+    ("/v1/replay/ID", {"stream": True, "stream_options": {"include_usage": True}, "rapt": {"resume": True}}),
     ("/tokenize", {"content": "a <|im_end|>", "with_pieces": True, "add_special": True}),
     ("/tokenize", {"messages": CHAT[:2], "return_token_strs": True}),
     ("/detokenize", {"tokens": [65, 66, 511]}),
@@ -126,6 +132,7 @@ ODD = [None, True, False, 0, -1, 1, 2, 8, 9, 0.5, -0.0, 1e308, 5e-324, 2 ** 31, 
 class Hand:
     def __init__(self, seed):
         self.draw = random.Random(seed)
+        self.answer = "x"  # the id of one that can be given again
 
     # --- values
     def places(self, value, path=()):
@@ -198,6 +205,7 @@ class Hand:
         d = self.draw
         layer = d.choices(("values", "body", "head", "framing", "all", "get"), (45, 15, 15, 12, 5, 8))[0]
         path, body = d.choice(VALID)
+        path = path.replace("ID", self.answer)
         body = copy.deepcopy(body)
         if layer in ("values", "all"):
             body = self.change(body)
@@ -322,6 +330,9 @@ async def attack(server, args, results, faults):
     hand, running, warm = Hand(args.seed), set(), 0
     began = time.monotonic()
     for n in range(args.count):
+        if n % 100 == 0:  # the one before is not kept for ever
+            reply = server.ask("/v1/completions", {"prompt": "a", "max_tokens": 2}).json()
+            hand.answer = reply.get("id", "x")
         layer, raw = hand.request()
         task = asyncio.ensure_future(one(server.port, layer, raw, results, faults))
         running.add(task)

@@ -8,6 +8,7 @@
 #include "rapt/base/clock.h"
 #include "rapt/base/rng.h"
 #include "rapt/base/text.h"
+#include "rapt/load/adapter.h"
 #include "rapt/use/engine.h"
 
 namespace rapt::cli {
@@ -45,8 +46,11 @@ double median(std::vector<double> values) {
 
 class Bench {
  public:
-  Bench(Device& device, const Model& model, DType cache, Dim chunk, Dim longest, Dim pool)
+  // adapters: text i uses the i-th, again and again; null: none.
+  Bench(Device& device, const Model& model, DType cache, Dim chunk, Dim longest, Dim pool,
+        std::vector<AdapterUse> adapters)
       : model_(model),
+        adapters_(std::move(adapters)),
         chunk_(chunk),
         engine_(device, model,
                 {.cache = cache,
@@ -98,6 +102,8 @@ class Bench {
     Request r;
     for (Dim i = 0; i < tokens; ++i) r.tokens.push_back(token(i < same ? 1 : drawn_ << 20 | hold, i));
     r.hold = hold;
+    if (!adapters_.empty())
+      if (const AdapterUse& use = adapters_[hold % adapters_.size()]; use.adapter) r.adapters = {use};
     r.generate.chunk = chunk_;
     r.generate.max_tokens = 0;
     if (count > 0) ask(r, count);
@@ -113,6 +119,7 @@ class Bench {
   }
 
   const Model& model_;
+  const std::vector<AdapterUse> adapters_;
   const Dim chunk_;
   Engine engine_;
   std::uint64_t drawn_ = 0;
@@ -143,6 +150,7 @@ int run(Args& args) {
             chunk = args.number("chunk", 1, 1 << 20).value_or(512),
             pool = args.number("pool", 0, 1 << 20).value_or(0);
   const DType cache_format = cache_type(args);
+  const std::vector<std::string> lora = args.values("lora");
   const std::string name = args.operands(1, 1, "one model")[0];
   for (const Dim b : parallel)
     if (b < 1) fail_usage("--parallel: ", b, " sequences; give at least 1");
@@ -163,7 +171,10 @@ int run(Args& args) {
   if (r.embed.pos == EmbedRecipe::Pos::learned && longest - 1 > r.context)
     fail_usage("bench: ", longest - 1, " tokens, but the model has learned positions for ", r.context);
 
-  Bench bench(*m.device, model, cache_format, chunk, longest, pool);
+  std::vector<AdapterUse> adapters;
+  for (const std::string& words : lora)
+    adapters.push_back(words == "none" ? AdapterUse{} : load_adapter_use(words, m.checkpoint));
+  Bench bench(*m.device, model, cache_format, chunk, longest, pool, std::move(adapters));
   Progress bar("measuring", common.quiet);
   Json::Array rows;
   const auto about = [&] {
@@ -297,6 +308,7 @@ const Verb kBench = {
     "  -b, --chunk N        prompt tokens per pass (512)\n"
     "  --pool N             MiB for keys and values (0: no limit); texts wait, or pause and are read again\n"
     "  --cache-type T       f32, f16, bf16, q8_0, q4_0 (f32)\n"
+    "  --lora FILE[=S]      an adapter (LoRA); of several, texts side by side take turns (none: none)\n"
     "  -t, --threads N      threads (as many as the process may use)\n"
     "  --json               as JSON\n"
     "  -q, --quiet          no progress\n"

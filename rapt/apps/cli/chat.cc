@@ -146,9 +146,12 @@ void report_times(const Session& session, const ChatSettings& settings) {
   note(concat("load      ", fixed(settings.load_seconds, 2), " s\n",
               line("prompt    ", t.prompt_tokens, t.prompt_seconds, t.prompt_tokens),
               t.reused_tokens > 0 ? concat(" (", t.reused_tokens, " more were in the cache)") : "", "\n",
-              line("answer    ", t.decoded_tokens, t.decode_seconds, computed), "\n", "total     ",
-              fixed(settings.load_seconds + t.prompt_seconds + t.decode_seconds, 2), " s, seed ",
-              settings.generate.sampler.seed));
+              line("answer    ", t.decoded_tokens, t.decode_seconds, computed),
+              t.guessed_tokens > 0
+                  ? concat(" (", t.right_guesses, " of ", t.guessed_tokens, " guesses were right)")
+                  : "",
+              "\n", "total     ", fixed(settings.load_seconds + t.prompt_seconds + t.decode_seconds, 2),
+              " s, seed ", settings.generate.sampler.seed));
 }
 
 void report_dropped(const Session& session) {

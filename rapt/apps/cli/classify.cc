@@ -134,7 +134,8 @@ int classify_files(const std::string& name, const CommonArgs& common, std::size_
 }
 
 int run(Args& args) {
-  const CommonArgs common = common_args(args);
+  CommonArgs common = common_args(args);
+  lora_args(args, common);
   const auto top = static_cast<std::size_t>(args.number("top-k", 1, 1 << 20).value_or(5));
   const std::optional<std::string> in = args.value("in"), labels = args.value("labels"),
                                    frame = args.value("template");
@@ -176,6 +177,7 @@ const Verb kClassify = {
     "  --template T      words around a label ('This is a photo of {}.')\n"
     "  -k, --top-k N     at most so many classes (5)\n"
     "  --in FILE         texts are the lines of FILE (may be .gz)\n"
+    "  --lora FILE[=S]   an adapter (LoRA) beside the model's weights, times S; may come many times\n"
     "  --json            one JSON object per text or picture: classes with label and probability\n"
     "  -t, --threads N   threads (as many as the process may use)\n"
     "  -q, --quiet       no progress, no notes\n"

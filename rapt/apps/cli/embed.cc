@@ -73,7 +73,8 @@ void print_vectors(const std::vector<std::vector<float>>& vectors, std::string_v
 }
 
 int run(Args& args) {
-  const CommonArgs common = common_args(args);
+  CommonArgs common = common_args(args);
+  lora_args(args, common);
   EmbedArgs how{.pool = pool_of(args)};
   if (args.flag("normalize")) how.normalize = true;
   if (args.flag("no-normalize")) how.normalize = false;
@@ -118,6 +119,7 @@ const Verb kEmbed = {
     "pictures give vectors that can be compared). Pictures are PNG or JPEG files, or folders of such.\n"
     "\n"
     "  --image FILE      a picture, or a folder of pictures; all further words are pictures, too\n"
+    "  --lora FILE[=S]   an adapter (LoRA) beside the model's weights, times S; may come many times\n"
     "  --pool P          mean, cls (first token) or last\n"
     "  --normalize       vectors of length 1; --no-normalize: as they come\n"
     "  --in FILE         texts are the lines of FILE (may be .gz)\n"

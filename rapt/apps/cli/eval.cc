@@ -276,7 +276,8 @@ int eval_translation(const std::string& name, const std::string& source, const s
 }
 
 int run(Args& args) {
-  const CommonArgs common = common_args(args);
+  CommonArgs common = common_args(args);
+  lora_args(args, common);
   const std::optional<std::string> perplexity_of = args.value("perplexity"), loss_of = args.value("loss"),
                                    accuracy_of = args.value("accuracy");
   const std::vector<std::string> classes = args.values("classify");
@@ -361,6 +362,7 @@ const Verb kEval = {
     "  --lower           BLEU and chrF of lower-cased text\n"
     "  --beams N, --length-penalty P, --penalty-form F, --max-tokens N, --batch N, --prefix TEXT\n"
     "    as in `rapt translate`\n"
+    "  --lora FILE[=S]   an adapter (LoRA) beside the model's weights, times S; may come many times\n"
     "  --json            the figures as JSON\n"
     "  --verbose         times\n"
     "  -t, --threads N   threads (as many as the process may use)\n"

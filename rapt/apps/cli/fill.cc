@@ -39,7 +39,8 @@ std::string shown(const std::string& token) {
 }
 
 int run(Args& args) {
-  const CommonArgs common = common_args(args);
+  CommonArgs common = common_args(args);
+  lora_args(args, common);
   const Dim top = args.number("top-k", 1, 1 << 20).value_or(5);
   const std::optional<std::string> in = args.value("in");
   const std::vector<std::string> words = args.operands(1, std::size_t{1} << 20, "a model, and texts");
@@ -83,6 +84,7 @@ const Verb kFill = {
     "\n"
     "  -k, --top-k N     so many tokens for a mask (5)\n"
     "  --in FILE         texts are the lines of FILE (may be .gz)\n"
+    "  --lora FILE[=S]   an adapter (LoRA) beside the model's weights, times S; may come many times\n"
     "  --json            one JSON object per text: masks with position and guesses (id,\n"
     "                    token, probability, sequence)\n"
     "  -t, --threads N   threads (as many as the process may use)\n"

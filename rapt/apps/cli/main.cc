@@ -22,16 +22,18 @@
 namespace rapt::cli {
 
 extern const Verb kBench, kCheck, kClassify, kCompare, kCompletions, kConvert, kData, kEmbed, kEval, kFill,
-    kGuide, kHelpVerb, kInspect, kLab, kList, kLogits, kQuantize, kRun, kSchema, kServe, kShow, kTokenize,
+    kGuide, kHelpVerb, kInspect, kLab, kList, kLogits, kQuantize, kReplay, kRun, kSchema, kServe, kShow,
+    kTokenize,
     kTrain, kTranslate;
 extern const char* const kCommit;  // written at build time: cmake/version.cmake
 
 namespace {
 
-const Verb* const kVerbs[] = {&kRun,    &kServe,   &kTranslate, &kEmbed,    &kFill,        &kClassify,
-                              &kTrain,  &kCompare, &kData,      &kEval,     &kBench,       &kTokenize,
-                              &kSchema, &kLogits,  &kConvert,   &kQuantize, &kCheck,       &kList,
-                              &kShow,   &kInspect, &kLab,       &kGuide,    &kCompletions, &kHelpVerb};
+const Verb* const kVerbs[] = {&kRun,    &kServe,  &kTranslate, &kEmbed, &kFill,        &kClassify,
+                              &kTrain,  &kCompare, &kData,      &kEval,  &kBench,       &kTokenize,
+                              &kSchema, &kLogits, &kConvert,   &kQuantize, &kCheck,    &kList,
+                              &kShow,   &kReplay, &kInspect,   &kLab,   &kGuide,       &kCompletions,
+                              &kHelpVerb};
 
 std::string overview() {
   std::string out =

@@ -134,6 +134,10 @@ std::string as_json(const std::string& name, const Checkpoint& c, const Session&
   times.set("prompt_seconds", t.prompt_seconds);
   times.set("predicted_n", t.decoded_tokens);
   times.set("predicted_seconds", t.decode_seconds);
+  if (t.guessed_tokens > 0) {
+    times.set("draft_n", t.guessed_tokens);
+    times.set("draft_n_accepted", t.right_guesses);
+  }
   j.set("timings", std::move(times));
   j.set("dropped_tokens", t.dropped_tokens);
   return j.dump() + "\n";
@@ -165,7 +169,8 @@ std::string id_text(std::span<const std::int32_t> ids) {
 }
 
 int run(Args& args) {
-  const CommonArgs common = common_args(args);
+  CommonArgs common = common_args(args);
+  lora_args(args, common);
   ChatSettings s;
   s.generate = generate_args(args);
   const AnswerSpec spec = spec_args(args);
@@ -186,6 +191,7 @@ int run(Args& args) {
                            window = args.number("window", 1, Dim{1} << 40);
   if ((keep || window) && !stream)
     fail_usage(keep ? "--keep" : "--window", " belongs to --stream (or --overflow stream)");
+  const SpeculateArgs speculate = speculate_args(args);
   const std::vector<std::string> edits = args.values("edit");
   const std::optional<std::string> ids_text = args.value("ids");
   std::vector<std::int32_t> ids;
@@ -214,6 +220,10 @@ int run(Args& args) {
   const Checkpoint& c = m.checkpoint;
   s.load_seconds = m.seconds;
   const Recipe& r = c.model->recipe;
+  std::optional<Checkpoint> draft;
+  if (!speculate.draft.empty()) draft = open_draft(speculate.draft, m, common);
+  session_options.speculate = speculate.how;
+  session_options.draft = draft ? &*draft : nullptr;
   if (stream) {
     const Dim kept = keep.value_or(4),
               context = session_options.context > 0 ? session_options.context : r.context;
@@ -346,9 +356,16 @@ const Verb kRun = {
     "  --beams N                beam search instead; --length-penalty X (1): score = sum of\n"
     "                           log-probabilities / length^X\n"
     "\n"
+    "  --speculate off|lookup|draft   tokens are guessed and checked several at a time where it is faster;\n"
+    "                           no bit of the answer depends on it (lookup: from what the text said before)\n"
+    "  --draft MODEL            … guesses are what this smaller model of the same vocabulary says\n"
+    "\n"
     "  --edit SPEC              changes what the model computes while it answers, may come many times:\n"
     "                           L5H3:zero switches a head off, resid_post.8:add=FILE.npy steers; rapt help\n"
     "                           inspect has the whole form\n"
+    "\n"
+    "  --lora FILE[=SCALE]      an adapter (LoRA) beside the model's weights: a folder of PEFT, or a GGUF\n"
+    "                           file; may come many times, and they add up\n"
     "\n"
     "  --json                   text, ids, times as JSON; --logprobs N adds each token's log-probability\n"
     "                           and the N most probable\n"

@@ -24,11 +24,12 @@ namespace {
 // Flags that a configuration file and the environment know too: --ctx-size is RAPT_SERVE_CTX_SIZE and
 // "ctx-size".
 constexpr const char* kValues[] = {
-    "host",     "port",         "unix",       "key-file",      "allow-host",  "allow-origin",
-    "ctx-size", "pool",         "cache-type", "chat-template", "parallel",    "itl-target",
-    "queue",    "queue-tokens", "queue-wait", "timeout",       "first-token", "drain",
-    "tls-cert", "tls-key",      "threads",    "log",           "body-limit",  "lab-dir"};
-constexpr const char* kSwitches[] = {"no-prefix-cache", "no-page", "no-sandbox", "insecure", "quiet", "lab"};
+    "host",       "port",       "unix",          "key-file",   "allow-host", "allow-origin", "ctx-size",
+    "pool",       "cache-type", "chat-template", "parallel",   "itl-target", "queue",        "queue-tokens",
+    "queue-wait", "timeout",    "first-token",   "drain",      "tls-cert",   "tls-key",      "threads",
+    "log",        "body-limit", "lab-dir",       "replay-log", "lora",       "speculate",    "draft"};
+constexpr const char* kSwitches[] = {"no-prefix-cache", "no-page", "no-sandbox", "insecure",
+                                     "quiet",           "lab",     "no-replay"};
 
 std::string variable_of(std::string_view flag) {
   std::string out = "RAPT_SERVE_";
@@ -173,7 +174,9 @@ int run(Args& args) {
   const Dim context = args.number("ctx-size", 0, Dim{1} << 40).value_or(0);
   const std::optional<std::string> pool = args.value("pool");
   const CacheTypes caches(args.values("cache-type"));
+  const std::vector<std::string> lora = args.values("lora");
   const std::optional<std::string> chat_template = args.value("chat-template");
+  const SpeculateArgs speculate = speculate_args(args);
   const Dim rows = args.number("parallel", 1, 4096).value_or(0);
   const double target = args.real("itl-target").value_or(50);
   service.most_waiting = args.number("queue", 1, 1 << 20).value_or(service.most_waiting);
@@ -189,6 +192,8 @@ int run(Args& args) {
   const bool prefixes = !args.flag("no-prefix-cache"), sandbox = !args.flag("no-sandbox"),
              insecure = args.flag("insecure");
   service.page = !args.flag("no-page");
+  service.replay = !args.flag("no-replay");
+  service.replay_log = args.value("replay-log").value_or("");
   service.workshop.folder = args.value("lab-dir").value_or("");
   service.workshop.on = args.flag("lab") || !service.workshop.folder.empty();
   service.workshop.threads = common.threads;
@@ -206,6 +211,8 @@ int run(Args& args) {
     service.workshop.folder = std::filesystem::canonical(service.workshop.folder).string();
   }
   if (!(target > 0)) fail_usage("--itl-target: ", target, "; give milliseconds above 0");
+  if (!service.replay_log.empty() && !service.replay)
+    fail_usage("--replay-log and --no-replay: answers are kept, or they are not");
   if (log != "text" && log != "json" && log != "off")
     fail_usage("--log: '", log, "' is none of text, json, off");
   if (certificate.has_value() != tls_key.has_value()) fail_usage("--tls-cert and --tls-key come together");
@@ -243,6 +250,9 @@ int run(Args& args) {
     wanted.push_back(std::move(o));
   }
   caches.check(served);
+  const std::vector<NamedAdapterFile> adapters = named_adapters(lora, served);
+  if (!speculate.draft.empty() && wanted.size() > 1)
+    fail_usage("--draft is for one model; ", wanted.size(), " are served");
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     server::ModelOptions& o = wanted[i];
     o.cache = caches[o.name];
@@ -250,6 +260,8 @@ int run(Args& args) {
     o.step_seconds = target / 1000;
     o.rows = rows;
     o.prefixes = prefixes;
+    o.speculate = speculate.how;
+    o.draft = speculate.draft;
     o.chat_template = template_text;
     const std::uint64_t free = available_memory();
     o.budget = pool ? bytes_of(*pool, "--pool") / names.size()
@@ -263,6 +275,8 @@ int run(Args& args) {
     for (std::size_t k = i; k-- > 0;)
       if (models[k]->weights == models[i]->weights)
         models[i]->card.root = models[k]->name;  // the first of them
+    for (const NamedAdapterFile& a : adapters)
+      if (a.model == models[i]->name) server::add_adapter(*models[i], a.name, a.file);
   }
   const auto note_line = [&](const std::string& text) {
     if (!common.quiet) note(text);
@@ -281,6 +295,8 @@ int run(Args& args) {
         *first != m)
       about += concat("; the weights are those of ", (*first)->name);
     note_line(about);
+    for (const server::NamedAdapter& a : m->adapters)
+      note_line(concat(a.name, ": the adapter ", a.use.adapter->path, " of ", m->name));
     if (m->writes() && !m->translates() && !m->chat)
       note_line(concat("note: ", m->name,
                        " has no chat template; the texts of a conversation are read one after the "
@@ -311,6 +327,7 @@ int run(Args& args) {
       note(out);
     };
   service.version = version;
+  service.warn = [](const std::string& text) { note(concat("warning: ", text)); };
   server::Service handler(std::move(models), service);
   http::Server server(handler, limits);
   if (certificate) server.use_tls(*certificate, *tls_key);
@@ -374,9 +391,15 @@ const Verb kServe = {
     "  -c, --ctx-size N    tokens of prompt and answer (the model's)\n"
     "  --pool SIZE         memory for keys and values, 512M, 4G (a quarter of what is free)\n"
     "  --cache-type [NAME=]T   f32, f16, bf16, q8_0, q4_0 (f16); with a name, of this model alone\n"
+    "  --lora [MODEL:]NAME=FILE[=SCALE]   an adapter (LoRA); clients ask for the model NAME; may come often\n"
     "  --parallel N        answers side by side (by a measurement at the start)\n"
     "  --itl-target MS     time between tokens that reading prompts may cost others (50)\n"
     "  --no-prefix-cache   every prompt is read anew\n"
+    "  --replay-log FILE   answers are kept in this file, too (mode 600; prompts are in it): rapt replay\n"
+    "  --no-replay         no answer is kept in memory to be given again (/v1/replay)\n"
+    "  --speculate off|lookup|draft   tokens are guessed and checked several at a time where it is faster;\n"
+    "                      no bit of an answer depends on it (lookup)\n"
+    "  --draft MODEL       guesses are what this smaller model of the same vocabulary says\n"
     "  --no-page           no page for browsers at /\n"
     "  --chat-template F   instead of the model's own\n"
     "  --lab               experiments and trainings can be started from the page; they write no file\n"

@@ -115,7 +115,8 @@ Json line_json(std::size_t index, const std::string& source, const TranslatedLin
 }
 
 int run(Args& args) {
-  const CommonArgs common = common_args(args);
+  CommonArgs common = common_args(args);
+  lora_args(args, common);
   TranslateOptions o = translate_args(args);
   const Dim best = args.number("n-best", 1, 1024).value_or(1);
   if (best > o.generate.beams)
@@ -255,6 +256,7 @@ const Verb kTranslate = {
     "                       one; recurrent models have one)\n"
     "  --alignment-head H   one head instead of the mean of all; --alignment-tokens: tokens instead\n"
     "                       of words\n"
+    "  --lora FILE[=S]      an adapter (LoRA) beside the model's weights, times S; may come many times\n"
     "  --json               one JSON object per line: index, source, text, answers (text, score, finish,\n"
     "                       ids); --n-best N answers\n"
     "  --verbose            times\n"

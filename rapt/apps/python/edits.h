@@ -9,16 +9,6 @@
 
 namespace rapt::python {
 
-// Passes of this thread that a Python function is called from. They hold the device, so that function must
-// not wait for an engine, whose turn may be with a thread that waits for the device.
-inline thread_local int passes_around = 0;
-struct AroundPass {
-  AroundPass() { ++passes_around; }
-  ~AroundPass() { --passes_around; }
-  AroundPass(const AroundPass&) = delete;
-  AroundPass& operator=(const AroundPass&) = delete;
-};
-
 // Taps of one call, with the handle's edits on them. Must outlive the passes.
 class Edited {
  public:

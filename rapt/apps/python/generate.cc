@@ -173,8 +173,7 @@ class Ask {
     try {
       while (wait(event)) {
         if (on_token.is_none()) continue;
-        const nb::object result = nb::steal(PyObject_CallObject(on_token.ptr(), token_of(event).ptr()));
-        if (!result.is_valid()) throw nb::python_error();
+        const nb::object result = call_python(on_token, token_of(event));
         if (result.is(nb::handle(Py_False))) engine_->stop_sample(*asked_, event.sample);
       }
     } catch (...) {
@@ -195,14 +194,13 @@ class Ask {
     const bool main = on_main_thread();
     bool more;
     {
-      const nb::gil_scoped_release released;
       const OutOfPython out(main);
       more = engine_->next(*asked_, event, main);
     }
     if (!more && asked_->error) std::rethrow_exception(asked_->error);
     return more;
   }
-  static nb::object token_of(const Event& e) {
+  static nb::tuple token_of(const Event& e) {
     return nb::make_tuple(text_of(e.text), e.id >= 0 ? nb::object(nb::int_(e.id)) : nb::none(), e.sample,
                           e.choice.id >= 0 ? choice_of(e.choice) : nb::none());
   }
@@ -212,10 +210,12 @@ class Ask {
 };
 
 std::shared_ptr<Ask> ask(const std::shared_ptr<SharedEngine>& engine, std::vector<std::int32_t> ids,
-                         const nb::dict& options, std::uint64_t hold, bool listens) {
+                         const nb::dict& options, std::uint64_t hold, bool listens,
+                         const NamedFunctions& hooks) {
   OutOfPython::stay_if_ending();
   const Checkpoint& c = *engine->model().checkpoint;
   const Recipe& recipe = c.model->recipe;
+  std::shared_ptr<RequestHooks> changes = request_hooks(engine->state(), hooks);
   Request r;
   if (recipe.encoder && recipe.decoder) {
     r = translation_request(c, engine->stops(), ids, options_of(options));
@@ -234,7 +234,7 @@ std::shared_ptr<Ask> ask(const std::shared_ptr<SharedEngine>& engine, std::vecto
     r.stream = engine->model().stream;
     r.hold = hold;
   }
-  return std::make_shared<Ask>(engine, engine->ask(std::move(r), listens));
+  return std::make_shared<Ask>(engine, engine->ask(std::move(r), listens, std::move(changes)));
 }
 
 // Log-probabilities of a text's tokens, each with `top` others; nothing is written.

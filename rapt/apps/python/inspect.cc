@@ -8,6 +8,7 @@
 #include <array>
 #include <cstring>
 
+#include "rapt/apps/python/hooks.h"
 #include "rapt/base/text.h"
 #include "rapt/inspect/capture.h"
 #include "rapt/use/translate.h"
@@ -103,75 +104,8 @@ nb::tuple capture_points(const ModelPtr& m, const std::vector<std::string>& name
 
 // -------------------------------------------------------------------------------------------------- hooks
 
-// Python's function of a point: f(array, name, our name, layer, stack, rows before the text, rows).
-nb::object call_hook(const nb::callable& f, nb::object x, const Asked& a, Stack stack, Dim before, Dim rows) {
-  const AroundPass around;
-  return f(std::move(x), a.name, a.point.name, a.point.layer, stack_name(stack), before, rows);
-}
-
-// The interpreter must not be entered any more once it ends.
-void end_if_ending() {
-  if (OutOfPython::ending()) throw Cancelled();
-}
-
-// Rows of a value before those of its text: learned tokens.
-Dim rows_before(const Model& model, const Point& p) {
-  return p.stack == last_stack(model) && !p.shape.empty() && p.shape[0] == Point::kRows
-             ? model.recipe.embed.sink_tokens
-             : 0;
-}
-
-// The function gets a copy: arrays of it may outlive the pass, whose memory is used again. What it leaves in
-// the copy, or returns, is written back.
-template <class Real>
-void change_value(const nb::callable& f, const Asked& a, const Tapped& t, Dim before) {
-  const std::span<Real> values = t.value.as<Real>();
-  const auto copy = std::make_shared<std::vector<Real>>(values.begin(), values.end());
-  const Sizes shape(t.value.size.begin(), t.value.size.begin() + t.value.rank);
-  end_if_ending();
-  const nb::gil_scoped_acquire gil;
-  const nb::object got = call_hook(f, array_of(copy, copy->data(), shape), a, t.stack, before, t.value[0]);
-  if (got.is_none()) {
-    std::copy(copy->begin(), copy->end(), values.begin());
-    return;
-  }
-  nb::ndarray<const Real, nb::c_contig, nb::device::cpu> array;
-  if (!nb::try_cast(got, array))
-    throw nb::type_error(concat("the function at '", a.name, "' returned ",
-                                nb::cast<std::string>(nb::repr(got.type())),
-                                "; it returns nothing, or an array of numbers")
-                             .c_str());
-  Sizes given;
-  for (std::size_t i = 0; i < array.ndim(); ++i) given.push_back(static_cast<std::int64_t>(array.shape(i)));
-  if (given != shape) {
-    const auto text = [](const Sizes& sizes) {
-      std::string out;
-      for (const std::int64_t n : sizes) out += concat(out.empty() ? "" : ", ", n);
-      return concat("(", out, ")");
-    };
-    fail_usage("the function at '", a.name, "' returned an array of shape ", text(given),
-               "; the value there has ", text(shape));
-  }
-  std::copy(array.data(), array.data() + values.size(), values.begin());
-}
-
-struct Functions {
-  std::vector<Asked> asked;
-  std::vector<nb::callable> calls;  // of each
-};
-Functions functions_of(const Model& model, const std::vector<std::pair<std::string, nb::callable>>& given) {
-  Functions out;
-  for (const auto& [name, f] : given)
-    for (Asked& a : ask_points(model, {&name, 1})) {
-      out.asked.push_back(std::move(a));
-      out.calls.push_back(f);
-    }
-  return out;
-}
-
 nb::object run_hooks(const ModelPtr& m, const TokenIds& ids, const TokenIds& source,
-                     const std::vector<std::pair<std::string, nb::callable>>& edits,
-                     const std::vector<std::pair<std::string, nb::callable>>& watch, double limit) {
+                     const NamedFunctions& edits, const NamedFunctions& watch, double limit) {
   const Model& model = m->net();
   const Functions change = functions_of(model, edits), see = functions_of(model, watch);
   const Dim T = static_cast<Dim>(ids.size()), S = static_cast<Dim>(source.size());
@@ -186,11 +120,7 @@ nb::object run_hooks(const ModelPtr& m, const TokenIds& ids, const TokenIds& sou
     if (ids.empty()) fail("the text has no tokens");
     Edited edited(*m, Passes::one);
     Taps& taps = edited.taps();
-    const auto came = edit_points(taps, change.asked, [&](std::size_t i, const Tapped& t) {
-      const Dim before = rows_before(model, change.asked[i].point);
-      if (t.value.dtype == DType::f64) change_value<double>(change.calls[i], change.asked[i], t, before);
-      else change_value<float>(change.calls[i], change.asked[i], t, before);
-    });
+    const auto came = install(taps, model, change);
     watch_points(taps, model, see.asked, T, S, [&](std::size_t i, Captured&& value) {
       const auto owner = std::make_shared<const Captured>(std::move(value));
       const Asked& a = see.asked[i];
@@ -199,7 +129,7 @@ nb::object run_hooks(const ModelPtr& m, const TokenIds& ids, const TokenIds& sou
               ? 0
               : owner->shape[a.point.kind == PointKind::weights || a.point.kind == PointKind::scores ? 1 : 0];
       end_if_ending();
-      const nb::gil_scoped_acquire gil;
+      const InPython in;
       call_hook(see.calls[i], array_of_captured(owner, *owner), a, a.point.stack, rows_before(model, a.point),
                 rows);
     });

@@ -50,7 +50,7 @@ class Teller {
         if (!std::exchange(news_, false)) return;
         what = what_, done = done_, of = of_;
       }
-      listener_(text_of(what), done, of);
+      call_python(listener_, nb::make_tuple(text_of(what), done, of));
     };
   }
 

@@ -90,7 +90,7 @@ nb::dict info(const ModelPtr& m) {
 }
 
 Ids prompt(const ModelPtr& m, const std::string& text, bool special) {
-  const nb::gil_scoped_release released;
+  const OutOfPython out(on_main_thread());
   return prompt_ids(*m->checkpoint, text, special);
 }
 

@@ -40,7 +40,7 @@ int main_of(std::vector<std::string> words) {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  const nb::gil_scoped_release released;
+  const OutOfPython out(on_main_thread());
   return rapt_main(static_cast<int>(words.size()), argv.data());
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recipes: a Recipe in Python is the JSON of a resolved recipe, and these functions make one, compare two and
 // draw one.
-#include "rapt/apps/python/binding.h"
+#include "rapt/apps/python/wait.h"
 #include "rapt/base/text.h"
 #include "rapt/inspect/show.h"
 #include "rapt/load/checkpoint.h"
@@ -33,7 +33,7 @@ Recipe read(const std::string& json) { return resolve(parse_recipe(json)); }
 
 // A preset's name, a recipe's file, or a model, of which the headers are read.
 std::string named_recipe(const std::string& name, const std::vector<std::string>& settings) {
-  const nb::gil_scoped_release released;
+  const OutOfPython out(on_main_thread());
   const std::string model = find_model_unless_recipe(name);
   const Recipe r = model.empty() ? find_recipe(name) : checkpoint_recipe(model);
   return of_arguments([&] { return recipe_json(with_settings(r, settings)); });

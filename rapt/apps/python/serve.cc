@@ -53,9 +53,9 @@ class Serving {
               pool = given<Dim>(options, "pool");
     if (!log_.is_none())
       service.log = [this](const std::string& line) {
-        const nb::gil_scoped_acquire held;
+        const InPython in;
         try {
-          log_(line);
+          call_python(log_, nb::make_tuple(line));
         } catch (nb::python_error& e) {
           e.discard_as_unraisable("rapt.serve: log");
         }
@@ -83,7 +83,7 @@ class Serving {
       (void)service_.release();
       return;
     }
-    const nb::gil_scoped_release released;
+    const OutOfPython out(on_main_thread());
     service_->drain();
     service_->drain();
     thread_.join();

@@ -21,8 +21,14 @@ constexpr double kLook = 0.02;  // seconds between two looks at signals
 constexpr std::size_t kMostEvents = 256;
 
 void look_at_signals() {
-  const nb::gil_scoped_acquire held;
+  const InPython in;
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+[[noreturn]] void fail_inside_pass() {
+  fail_usage(
+      "a function at a point of a pass cannot ask for an answer: whoever is writing one waits for this "
+      "pass; it may compute passes (logits, run_with_cache …)");
 }
 
 }  // namespace
@@ -96,15 +102,15 @@ void SharedEngine::check_usable() const {
   if (OutOfPython::ending()) fail("the interpreter is ending; nothing is computed any more");
 }
 
-std::shared_ptr<SharedEngine::Asked> SharedEngine::ask(Request request, bool listens) {
-  if (passes_around > 0)
-    fail_usage(
-        "a function at a point of a pass cannot ask for an answer: whoever is writing one waits for this "
-        "pass; it may compute passes (logits, run_with_cache …)");
+std::shared_ptr<SharedEngine::Asked> SharedEngine::ask(Request request, bool listens,
+                                                       std::shared_ptr<RequestHooks> hooks) {
+  if (passes_around > 0) fail_inside_pass();
   auto asked = std::make_shared<Asked>();
   asked->listens = listens;
   asked->of = static_cast<Dim>(request.tokens.size() + request.source.size());
-  if (edited_) request.taps = edited_->edits(), request.edits = model_->edits->key;
+  if (hooks) request.taps = hooks->taps();
+  else if (edited_) request.taps = edited_->edits(), request.edits = model_->edits->key;
+  asked->hooks = std::move(hooks);
   const std::lock_guard hold(lock_);
   check_usable();
   asked->id = engine_.add(std::move(request));
@@ -128,6 +134,7 @@ bool SharedEngine::next(Asked& asked, Event& event, bool main) {
       return back(true);
     }
     if (asked.over) return back(false);
+    if (passes_around > 0) fail_inside_pass();
     if (!mine) check_usable();
     rest(asked, false);
     const bool far = main && expected_seconds() > kLook;
@@ -234,8 +241,9 @@ void SharedEngine::step() {
       error = std::current_exception();
     }
     const double seconds = seconds_since(began);
+    std::vector<std::shared_ptr<Asked>> done;  // go without the lock: they may take the GIL
     const std::lock_guard hold(lock_);
-    take(events, seconds);
+    take(events, seconds, done);
     if (error)
       for (auto& [id, asked] : asked_) {
         if (!asked->over) --waited_for_;
@@ -257,7 +265,8 @@ void SharedEngine::settle() {
 }
 
 // Events to those who asked. With the lock and the engine's turn.
-void SharedEngine::take(std::vector<Event>& events, double seconds) {
+void SharedEngine::take(std::vector<Event>& events, double seconds,
+                        std::vector<std::shared_ptr<Asked>>& done) {
   Dim rows = 0;
   for (Event& e : events) {
     const auto it = asked_.find(e.request);
@@ -285,12 +294,14 @@ void SharedEngine::take(std::vector<Event>& events, double seconds) {
           const bool whole = !asked.error && (asked.answer->samples.empty() ||
                                               asked.answer->samples[0].finish != Finish::cancelled);
           try {
-            if (edited_ && whole) edited_->check();
+            if (asked.hooks && whole) asked.hooks->check();
+            else if (edited_ && whole) edited_->check();
           } catch (...) {
             asked.error = std::current_exception();
           }
           asked.bell.ring();
         }
+        done.push_back(std::move(it->second));
         asked_.erase(it);
     }
   }

@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rapt/apps/python/edits.h"
+#include "rapt/apps/python/hooks.h"
 #include "rapt/base/clock.h"
 #include "rapt/use/engine.h"
 
@@ -46,13 +46,14 @@ class SharedEngine : public std::enable_shared_from_this<SharedEngine> {
     Bell bell = {};
     std::shared_ptr<Answer> answer = {};  // when it is over, unless it was left
     std::exception_ptr error = {};
+    std::shared_ptr<RequestHooks> hooks = {};  // until no pass is its any more
   };
 
   SharedEngine(ModelPtr model, const Engine::Options& options);
   ~SharedEngine();
 
-  // With the handle's edits on it.
-  std::shared_ptr<Asked> ask(Request request, bool listens);
+  // With the handle's edits on it, or with `hooks`, which have them.
+  std::shared_ptr<Asked> ask(Request request, bool listens, std::shared_ptr<RequestHooks> hooks = {});
   // The next event; false when it is over. Without the GIL; throws what a signal handler throws (`main`: this
   // is Python's main thread).
   bool next(Asked& asked, Event& event, bool main);
@@ -63,6 +64,7 @@ class SharedEngine : public std::enable_shared_from_this<SharedEngine> {
   std::uint64_t new_hold();
 
   const api::ModelState& model() const { return *model_; }
+  const ModelPtr& state() const { return model_; }
   Dim context() const { return engine_.context(); }
   const std::vector<std::int32_t>& stops() const { return engine_.stops(); }
   Engine::Status status() const { return engine_.status(); }
@@ -76,7 +78,7 @@ class SharedEngine : public std::enable_shared_from_this<SharedEngine> {
   void step();
   void step_elsewhere();
   void give_turn();
-  void take(std::vector<Event>& events, double seconds);
+  void take(std::vector<Event>& events, double seconds, std::vector<std::shared_ptr<Asked>>& done);
   void settle();
   double expected_seconds() const;
   void rest(Asked& asked, bool on);

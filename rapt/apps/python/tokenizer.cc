@@ -36,7 +36,7 @@ HandlePtr of_model(const ModelPtr& m) {
 }
 
 HandlePtr open(const std::string& name) {
-  const nb::gil_scoped_release released;
+  const OutOfPython out(on_main_thread());
   const std::string path = fs::exists(name) && fs::is_directory(name) ? name : find_model(name);
   // A llama2.c tokenizer does not know how many of its pieces the model has; the model tells.
   auto found = path.ends_with(".bin") ? open_checkpoint(path).tokenizer : open_tokenizer(path);
@@ -121,7 +121,7 @@ Ids encode(const TokenizerHandle& h, const std::string& text, bool special, bool
     return frame ? h.get().frame(std::move(ids)) : ids;
   };
   if (text.size() < 4096) return work();
-  const nb::gil_scoped_release released;
+  const OutOfPython out(on_main_thread());
   return work();
 }
 
@@ -169,7 +169,7 @@ void add_tokenizer(nb::module_& m) {
            })
       .def("save",
            [](const TokenizerHandle& h, const std::string& folder, bool replace) {
-             const nb::gil_scoped_release released;
+             const OutOfPython out(on_main_thread());
              save(h, folder, replace);
            })
       .def("files", [](const TokenizerHandle& h) {

@@ -259,7 +259,7 @@ class Training {
       return to_its_end(f);
     } catch (nb::python_error& e) {
       if (e.matches(PyExc_KeyboardInterrupt)) {
-        const nb::gil_scoped_release released;
+        const OutOfPython out(on_main_thread());
         loop_->save();
       }
       throw;

@@ -21,7 +21,7 @@ template <class F>
 auto to_its_end(F&& f) -> std::invoke_result_t<F> {
   using Result = std::invoke_result_t<F>;
   if (!on_main_thread()) {
-    const nb::gil_scoped_release released;
+    const OutOfPython out(false);
     return f();
   }
   std::atomic<bool> pressed{false};

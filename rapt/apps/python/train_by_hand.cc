@@ -52,7 +52,7 @@ nb::object get_weight(const ModelPtr& m, const std::string& name) {
   const Weight& w = find_weight(weights_of(m), name);
   std::vector<float> values;
   {
-    const nb::gil_scoped_release released;
+    const OutOfPython out(on_main_thread());
     const Lease lease(m->on().team());  // nobody changes it meanwhile
     values = weight_numbers(w);
   }
@@ -62,7 +62,7 @@ nb::object get_weight(const ModelPtr& m, const std::string& name) {
 void put_weight(const ModelPtr& m, const std::string& name, const Floats& a) {
   Model& model = weights_of(m);
   const std::span<const float> values = numbers(model, find_weight(model, name), a);
-  const nb::gil_scoped_release released;
+  const OutOfPython out(on_main_thread());
   set_weight(m->on(), model, name, values);
 }
 
@@ -112,7 +112,7 @@ nb::object get_gradient(const BatchGradients& g, const std::string& name) {
   const Weight& w = find_weight(model, name);
   std::vector<float> values;
   {
-    const nb::gil_scoped_release released;
+    const OutOfPython out(on_main_thread());
     values = gradient_numbers(w, g.values);
   }
   if (values.empty() && w.size() > 0) return nb::none();
@@ -123,7 +123,7 @@ void put_gradient(BatchGradients& g, const std::string& name, const Floats& a) {
   const Model& model = weights_of(g.model);
   const Weight& w = find_weight(model, name);
   const std::span<const float> values = numbers(model, w, a);
-  const nb::gil_scoped_release released;
+  const OutOfPython out(on_main_thread());
   set_gradient(w, g.values, values);
 }
 

@@ -17,14 +17,6 @@ std::vector<Dim> lengths_of(const nb::handle& x) {
   return {a.begin(), a.end()};
 }
 
-// A callable that outlives calls, and is let go of with the GIL.
-std::shared_ptr<nb::object> held(nb::object callable) {
-  return {new nb::object(std::move(callable)), [](nb::object* p) {
-            const nb::gil_scoped_acquire gil;
-            delete p;
-          }};
-}
-
 DataPtr make_data(const std::string& objective, Dim vocab, Dim classes, const std::string& identity,
                   nb::object fetch, Dim held_out, const std::string& tokenizer,
                   const std::vector<std::string>& class_names) {
@@ -41,13 +33,13 @@ DataPtr make_data(const std::string& objective, Dim vocab, Dim classes, const st
     fail_name("data: objective '", objective, "' is none of causal, masked, translation, classification");
   o.objective = static_cast<Objective>(found - names.begin());
   const auto get = [fetch = held(std::move(fetch))](bool held_out_part, std::uint64_t number) {
-    const nb::gil_scoped_acquire gil;
-    const nb::tuple got = nb::cast<nb::tuple>((*fetch)(held_out_part, number));
+    const InPython in;
+    const nb::tuple got = nb::cast<nb::tuple>(call_python(*fetch, nb::make_tuple(held_out_part, number)));
     return own_batch(got[0], got[1], got[2], got[3], got[4]);
   };
   o.batch = [get](std::uint64_t number) { return get(false, number); };
   o.held_out_batch = [get](Dim number) { return get(true, static_cast<std::uint64_t>(number)); };
-  const nb::gil_scoped_release released;
+  const OutOfPython out(on_main_thread());
   return own_data(std::move(o));
 }
 

@@ -2,6 +2,7 @@
 // Threads that compute for Python, which waits without its lock and looks at signals.
 #include "rapt/apps/python/wait.h"
 
+#include <cxxabi.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -57,15 +58,46 @@ CallsPython::~CallsPython() {
   if (counts_) --depth, --outside;
 }
 
-OutOfPython::OutOfPython(bool main) : counts_(!main) {
+OutOfPython::OutOfPython(bool main) : counts_(!main), state_(PyEval_SaveThread()) {
   if (!counts_) return;
   if (depth++ == 0) ++outside;
   if (ends) stay();
 }
 OutOfPython::~OutOfPython() {
-  if (!counts_) return;
-  if (ends) stay();
-  if (--depth == 0) --outside;
+  if (counts_ && ends) stay();
+  try {
+    PyEval_RestoreThread(state_);
+  } catch (const abi::__forced_unwind&) {  // pthread_exit()
+    stay();
+  }
+  if (counts_ && --depth == 0) --outside;
+}
+
+InPython::InPython() {
+  try {
+    state_ = PyGILState_Ensure();
+  } catch (const abi::__forced_unwind&) {
+    stay();
+  }
+}
+
+nb::object call_python(nb::handle f, const nb::tuple& args) {
+  PyObject* result = nullptr;
+  try {
+    result = PyObject_CallObject(f.ptr(), args.ptr());
+  } catch (const abi::__forced_unwind&) {
+    stay();
+  }
+  if (!result) throw nb::python_error();
+  return nb::steal(result);
+}
+
+std::shared_ptr<nb::object> held(nb::object value) {
+  return {new nb::object(std::move(value)), [](nb::object* p) {
+            if (OutOfPython::ending()) return;  // the process ends
+            const InPython in;
+            delete p;
+          }};
 }
 
 void begin_anew_in_children() {
@@ -78,7 +110,6 @@ void begin_anew_in_children() {
 bool OutOfPython::ending() { return ends; }
 void OutOfPython::stay_if_ending() {
   if (!ends || on_main_thread()) return;
-  const nb::gil_scoped_release released;
   const OutOfPython out(false);
 }
 void OutOfPython::end() { ends = true; }
@@ -141,7 +172,6 @@ void run_elsewhere(const std::function<void()>& f, std::atomic<bool>& cancel,
   for (int i = 1;; ++i) {
     bool done;
     {
-      const nb::gil_scoped_release released;
       const OutOfPython out(main);
       std::unique_lock hold(task->lock);
       done = task->changed.wait_for(hold, std::chrono::milliseconds(20), [&] { return task->done; });
@@ -160,7 +190,7 @@ std::function<void()> Progress::tick() {
     const double done = done_.load(std::memory_order_relaxed), of = of_.load(std::memory_order_relaxed);
     if (done == told_ || of <= 0) return;
     told_ = done;
-    listener_(done, of);
+    call_python(listener_, nb::make_tuple(done, of));
   };
 }
 

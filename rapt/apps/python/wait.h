@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <type_traits>
@@ -25,9 +26,9 @@ namespace rapt::python {
 // Whether this is Python's main thread. With the GIL.
 bool on_main_thread();
 
-// While the interpreter ends, its other threads must not come back to it: it would end them in the middle of
-// C++. Whoever is without the GIL holds one of these: when it comes or goes, and the interpreter ends, the
-// thread stays where it is, for ever, unless it is the main one.
+// Without the GIL, in the place of nb::gil_scoped_release. While the interpreter ends, its other threads must not come back to it: it would end them
+// in the middle of C++. When one of these comes or goes then, the thread stays where it is, for ever, unless
+// it is the main one.
 class OutOfPython {
  public:
   explicit OutOfPython(bool main);
@@ -43,7 +44,27 @@ class OutOfPython {
 
  private:
   const bool counts_;
+  PyThreadState* const state_;
 };
+
+// With the GIL, on a thread that is without it. Where the interpreter is gone, the thread stays here.
+class InPython {
+ public:
+  InPython();
+  ~InPython() { PyGILState_Release(state_); }
+  InPython(const InPython&) = delete;
+  InPython& operator=(const InPython&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
+// f(*args), with the GIL; throws what it raises. Threads that run Python when the interpreter ends are ended
+// by unwinding (CPython before 3.14), which C++ below them would not survive: they stay here instead.
+nb::object call_python(nb::handle f, const nb::tuple& args);
+
+// A Python function, or whatever else, that is let go of with the GIL, from any thread.
+std::shared_ptr<nb::object> held(nb::object value);
 
 // For functions that call Python in between: the interpreter's end waits for such a thread, too.
 class CallsPython {
@@ -55,6 +76,17 @@ class CallsPython {
 
  private:
   const bool counts_;
+};
+
+// Passes of this thread that a Python function is called from. They hold the device: what that function
+// computes, it computes on this thread; and it must not wait for an engine, whose turn may be with a thread
+// that waits for the device.
+inline thread_local int passes_around = 0;
+struct AroundPass {
+  AroundPass() { ++passes_around; }
+  ~AroundPass() { --passes_around; }
+  AroundPass(const AroundPass&) = delete;
+  AroundPass& operator=(const AroundPass&) = delete;
 };
 
 // Once, when the module is imported: children of fork() have none of the threads that this file knows.
@@ -86,7 +118,7 @@ class Progress {
   double told_ = -1;
 };
 
-// f() without the GIL. f may take it for callbacks (nb::gil_scoped_acquire). Passes inside end before their
+// f() without the GIL. f may take it for callbacks (InPython). Passes inside end before their
 // next layer once `cancel` is set; Ctrl-C sets it, and then KeyboardInterrupt is what is thrown.
 template <class F>
 auto without_gil(std::atomic<bool>& cancel, const std::function<void()>& tick, F&& f)
@@ -96,9 +128,9 @@ auto without_gil(std::atomic<bool>& cancel, const std::function<void()>& tick, F
     const CancelScope scope(cancel);
     return f();
   };
-  if (!tick && !on_main_thread()) {
-    const nb::gil_scoped_release released;
-    const OutOfPython out(false);
+  const bool main = on_main_thread();
+  if (passes_around > 0 || (!tick && !main)) {
+    const OutOfPython out(main);
     return computed();
   }
   if constexpr (std::is_void_v<Result>) {

@@ -105,6 +105,18 @@ std::optional<std::size_t> Access::key_of(const http::Request& request) const {
   return found;
 }
 
+std::string Access::key_name(std::size_t key) const {
+  if (key >= digests_.size()) return "";
+  std::string text = "rapt replay\n";
+  for (const std::byte b : digests_[key]) text += static_cast<char>(b);
+  const std::array<std::byte, 32> digest = sha256(text);
+  std::string out;
+  for (std::size_t i = 0; i < 16; ++i)
+    for (const int shift : {4, 0})
+      out += "0123456789abcdef"[std::to_integer<unsigned>(digest[i]) >> shift & 15U];
+  return out;
+}
+
 bool Access::host_allowed(const http::Request& request) const {
   if (request.peer == "unix") return true;
   const std::string* host = request.find("host");
@@ -130,9 +142,10 @@ bool Access::origin_allowed(const http::Request& request) const {
 std::vector<http::Header> Access::cors(const http::Request& request) const {
   const std::string* origin = request.find("origin");
   if (!origin || !origin_allowed(request)) return {};
-  return {{"Access-Control-Allow-Origin", *origin},
-          {"Access-Control-Expose-Headers", "x-request-id, retry-after, rapt-model, rapt-stream"},
-          {"Vary", "Origin"}};
+  return {
+      {"Access-Control-Allow-Origin", *origin},
+      {"Access-Control-Expose-Headers", "x-request-id, retry-after, rapt-model, rapt-stream, rapt-replay"},
+      {"Vary", "Origin"}};
 }
 
 http::Reply Access::preflight(const http::Request& request) const {

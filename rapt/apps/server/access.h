@@ -29,6 +29,9 @@ class Access {
   // The number of the key that a request shows, 0 where none is asked for; nothing: wrong or absent. Every
   // key is compared, in a time that does not depend on which one it is or how much of it is right.
   std::optional<std::size_t> key_of(const http::Request& request) const;
+  // A name of a key that may stand in a file: it stays where the order of keys changes, and does not lead back
+  // to a key that cannot be guessed. "" where none is asked for.
+  std::string key_name(std::size_t key) const;
   bool host_allowed(const http::Request& request) const;
   // Of a page: same host, loopback, or listed. Requests without an Origin are not of a page.
   bool origin_allowed(const http::Request& request) const;

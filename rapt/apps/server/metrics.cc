@@ -99,6 +99,10 @@ std::string prometheus_text(const Metrics& metrics) {
            [](auto& m) { return m.cached_tokens; });
   counters("rapt_generation_tokens_total", "tokens that were written",
            [](auto& m) { return m.generated_tokens; });
+  counters("rapt_spec_decode_draft_tokens_total", "guessed tokens whose rows were computed",
+           [](auto& m) { return m.guessed_tokens; });
+  counters("rapt_spec_decode_accepted_tokens_total", "of them, those that were right",
+           [](auto& m) { return m.right_guesses; });
   counters("rapt_num_preemptions_total", "pauses for want of room", [](auto& m) { return m.paused; });
   by("rapt_request_success_total", "requests that ended, by reason", "finished_reason",
      &ModelMetrics::finished);

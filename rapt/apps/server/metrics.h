@@ -37,7 +37,8 @@ extern const std::array<double, 12> kRows;  // 1 … 2,048
 struct ModelMetrics {
   Histogram first_token{kSeconds}, between_tokens{kSeconds}, whole{kSeconds}, queue{kSeconds},
       prefill{kSeconds}, decode{kSeconds}, step_rows{kRows}, step{kSeconds};
-  std::uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, paused = 0;
+  std::uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, paused = 0, guessed_tokens = 0,
+                right_guesses = 0;
   std::map<std::string, std::uint64_t> finished;  // by reason: stop, length, cancelled, error
   std::map<std::string, std::uint64_t> cancelled;  // by phase: waiting, reading, writing
   double step_seconds = 0, choose_seconds = 0;  // all steps
@@ -52,6 +53,7 @@ struct ModelMetrics {
 struct Metrics {
   std::map<std::string, std::uint64_t> refused;  // by code
   std::map<std::pair<std::string, int>, std::uint64_t> replies;  // by route and status
+  std::map<std::string, std::uint64_t> replays;  // by what came of them: equal, different, edited
   std::map<std::string, ModelMetrics, std::less<>> models;
 };
 

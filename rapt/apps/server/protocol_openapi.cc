@@ -137,7 +137,7 @@ Json table_schema(const FieldTable& table) {
   if (!names.empty()) out.set("required", std::move(names));
   out.set("properties", std::move(properties));
   // What is ours is strict; beside the others' fields clients send many more.
-  if (table.name.starts_with("rapt")) out.set("additionalProperties", false);
+  if (table.name.starts_with("rapt") || table.name == "replay") out.set("additionalProperties", false);
   return out;
 }
 
@@ -213,6 +213,8 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/rerank", "Documents in the order of a query", "rerank"},
     {"POST", "/v1/classify", "Classes of texts", "classify"},
     {"POST", "/v1/look", "What a model does inside while it reads a text", "look"},
+    {"POST", "/v1/replay/{id}", "An answer of before once more, with the same bits", "replay", false, true},
+    {"GET", "/v1/replay/{id}", "What is kept of an answer (?text=1: its request and all ids)"},
     {"GET", "/v1/stream/{id}", "A resumable stream from an event on (?from=N)", "", false, false,
      "text/event-stream"},
     {"DELETE", "/v1/stream/{id}", "Ends a resumable stream"},

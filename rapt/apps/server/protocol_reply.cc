@@ -186,6 +186,12 @@ void append_timings(std::string& out, const GenerateTimes& times) {
   append_integer(out, times.reused_tokens);
   part("prompt", times.prompt_tokens, times.prompt_seconds);
   part("predicted", times.decoded_tokens, times.decode_seconds);
+  if (times.guessed_tokens > 0) {
+    out += ",\"draft_n\":";
+    append_integer(out, times.guessed_tokens);
+    out += ",\"draft_n_accepted\":";
+    append_integer(out, times.right_guesses);
+  }
   out += '}';
 }
 
@@ -886,7 +892,10 @@ std::string model_reply(const ModelCard& model) {
   append_quoted(out, model.owned_by);
   out += ",\"root\":";
   append_quoted(out, model.root.empty() ? model.id : model.root);
-  out += ",\"parent\":null,\"max_model_len\":";
+  out += ",\"parent\":";
+  if (model.parent.empty()) out += "null";
+  else append_quoted(out, model.parent);
+  out += ",\"max_model_len\":";
   append_integer(out, model.context);
   out += ",\"meta\":{\"n_ctx\":";
   append_integer(out, model.context);

@@ -201,6 +201,7 @@ std::string classify_reply(std::string_view model, std::span<const ClassScores> 
 
 struct ModelCard {
   std::string id, root;
+  std::string parent = {};  // of an adapter: the model that it belongs to
   std::int64_t created = 0;
   std::string owned_by = "rapt";
   Dim context = 0, context_trained = 0, vocabulary = 0, width = 0, parameters = 0, bytes = 0;

@@ -316,6 +316,25 @@ constexpr std::array kRaptStream = std::to_array<Field<R>>({
      [](R& r, J v, P) { r.request.endless.window = v.integer(); }},
 });
 
+constexpr FieldRule kEdits =
+    items_rule("edits", Kind::list, 64, "Changes to the passes of this request (docs/edits.md).");
+
+void put_edits(const Reading& r, const Json& v, std::string_view path, std::vector<Json>& edits,
+               std::string& text) {
+  if (v.array().empty()) return;
+  if (!r.options.edits) unsupported_field(path, "is not supported here");
+  check_edits(v, path);
+  edits.assign(v.array().begin(), v.array().end());
+  text = v.dump(0);
+}
+
+constexpr std::array kRaptCompare = std::to_array<Field<R>>({
+    {string_rule("model", 0, 256, "The second is answered by this adapter (or the model without one)."),
+     [](R& r, J v, P) { r.request.compare_model = v.string(); }},
+    {kEdits,
+     [](R& r, J v, P path) { put_edits(r, v, path, r.request.compare_edits, r.request.compare_edits_text); }},
+});
+
 constexpr std::array kRapt = std::to_array<Field<R>>({
     {items_rule("look", Kind::list, 32, "What of the inside the reply shall show."),
      [](R& r, J v, P path) {
@@ -327,13 +346,13 @@ constexpr std::array kRapt = std::to_array<Field<R>>({
          r.request.look.push_back(one);
        }
      }},
-    {items_rule("edits", Kind::list, 64, "Changes to the passes of this request (docs/edits.md)."),
+    {kEdits, [](R& r, J v, P path) { put_edits(r, v, path, r.request.edits, r.request.edits_text); }},
+    {schema_rule("compare", "rapt_compare",
+                 "A second answer to the same prompt and seed, under these edits, and where and by how much "
+                 "the two part."),
      [](R& r, J v, P path) {
-       if (v.array().empty()) return;
-       if (!r.options.edits) unsupported_field(path, "is not supported here");
-       check_edits(v, path);
-       r.request.edits.assign(v.array().begin(), v.array().end());
-       r.request.edits_text = v.dump(0);
+       r.request.compare = true;
+       read_fields<R>(kRaptCompare, r, v, concat(path, "."), true);
      }},
     {schema_rule("stream", "rapt_stream", "A conversation without end: old tokens are forgotten."),
      [](R& r, J v, P path) {
@@ -344,7 +363,9 @@ constexpr std::array kRapt = std::to_array<Field<R>>({
      [](R& r, J v, P) { r.request.cache_salt = v.string(); }},
     {boolean_rule("resume", "The stream goes on without its reader for a minute: GET /v1/stream/{id}."),
      [](R& r, J v, P) { r.request.resume = v.boolean(); }},
-    {boolean_rule("replay", "The reply says what is needed to get it again."),
+    {boolean_rule("speculate", "false: no tokens are guessed for this answer. Default true; no bit differs."),
+     [](R& r, J v, P) { r.request.speculate = v.boolean(); }},
+    {boolean_rule("replay", "false: nothing of it is kept for /v1/replay. Default true."),
      [](R& r, J v, P) { r.request.replay = v.boolean(); }},
 });
 
@@ -574,11 +595,18 @@ void finish_generation(R& r) {
   if (q.show_prompt_logprobs >= 0 && q.stream)
     bad_field("prompt_logprobs",
               "a stream does not tell them; ask without stream, or with echo and logprobs");
+  // lm-eval has a prompt scored by asking for one token behind it, and drops the last entry of the lists:
+  // there is one even where the model would end.
+  if (q.echo && g.logprobs && g.max_tokens == 1) g.ignore_eos = true;
   q.prompt_logprobs = q.show_prompt_logprobs;
   if (q.echo && g.logprobs) q.prompt_logprobs = std::max(q.prompt_logprobs, g.top_logprobs);
   if (q.endless.window > 0 && q.prompt_logprobs >= 0)
     bad_field("rapt.stream", "the log-probabilities of a prompt need all of it to be seen");
   if (q.resume && !q.stream) bad_field("rapt.resume", "only a stream can be gone on with; set stream: true");
+  if (q.compare && (q.stream || g.samples > 1 || q.prompts.size() > 1 || q.prompt_logprobs >= 0 || q.echo ||
+                    q.endless.window > 0))
+    bad_field("rapt.compare",
+              "it is of one prompt and n: 1, without stream, echo, prompt_logprobs and rapt.stream");
   if (!q.stream) q.include_usage = q.continuous_usage = q.return_progress = false;
 }
 
@@ -668,6 +696,41 @@ constexpr std::array kClassify = std::to_array<Field<C>>({
        r.request.inputs = string_list(v);
        if (r.request.inputs.empty()) bad_field(path, "it is an empty list");
      }},
+});
+
+// ---------------------------------------------------------------------------------------------------- replay
+struct ReplayReading {
+  Json told = Json::Object{}, rapt = Json::Object{};  // to be set in the body and its `rapt`
+  bool logprobs = false;
+  Dim top = -1;
+};
+using Q = ReplayReading;
+constexpr std::array kReplayRapt = std::to_array<Field<Q>>({
+    {items_rule("look", Kind::list, 32, "What of the inside the reply shall show."),
+     [](Q& r, J v, P) { r.rapt.set("look", v); }},
+    {items_rule("edits", Kind::list, 64, "Instead of those of then; [] for none."),
+     [](Q& r, J v, P) { r.rapt.set("edits", v); }},
+    {schema_rule("compare", "rapt_compare", "With a second answer under these edits."),
+     [](Q& r, J v, P) { r.rapt.set("compare", v); }},
+    {boolean_rule("resume", "The stream goes on without its reader for a minute."),
+     [](Q& r, J v, P) { r.rapt.set("resume", v); }},
+});
+constexpr std::array kReplay = std::to_array<Field<Q>>({
+    {boolean_rule("stream", "Answer in chunks (text/event-stream), whatever was asked for then."),
+     [](Q& r, J v, P) { r.told.set("stream", v); }},
+    {schema_rule("stream_options", "stream_options", "Of a stream."),
+     [](Q& r, J v, P) { r.told.set("stream_options", v); }},
+    {boolean_rule("logprobs", "Log-probabilities, as those of then where nothing is said."),
+     [](Q& r, J v, P) { r.logprobs = v.boolean(), r.top = v.boolean() ? 0 : -2; }},
+    {integer_rule("top_logprobs", 0, 20, "… and of so many others at each place."),
+     [](Q& r, J v, P path) {
+       if (r.top == -2) bad_field(path, "with logprobs: false");
+       r.logprobs = true, r.top = v.integer();
+     }},
+    {boolean_rule("return_token_ids", "The ids of prompt and answer."),
+     [](Q& r, J v, P) { r.told.set("return_token_ids", v); }},
+    {schema_rule("rapt", "rapt_replay", "What is looked at and changed this time."),
+     [](Q& r, J v, P path) { read_fields<Q>(kReplayRapt, r, v, concat(path, "."), true); }},
 });
 
 struct TokenizeReading {
@@ -909,6 +972,25 @@ CompletionRequest read_template(const Json& body, const ReadOptions& options) {
   return std::move(r.request);
 }
 
+ReplayRequest read_replay(const Json& asked, const Json& first, bool chat) {
+  ReplayReading r;
+  read_fields<Q>(kReplay, r, asked, "", true);
+  Json body = first, rapt = Json::Object{};
+  body.set("stream", false);  // some have it true where nothing is said
+  body.set("stream_options", Json());
+  for (const Json::Member& m : r.told.object()) body.set(m.key, m.value);
+  if (r.top != -1) {
+    body.set("logprobs", chat ? Json(r.logprobs) : r.logprobs ? Json(r.top) : Json());
+    if (chat) body.set("top_logprobs", r.logprobs ? Json(r.top) : Json());
+  }
+  // What was only about how it was told then is not asked for again.
+  if (const Json* then = first.find("rapt"); then && then->is_object()) rapt = *then;
+  for (const char* name : {"look", "resume", "replay", "compare"}) rapt.set(name, Json());
+  for (const Json::Member& m : r.rapt.object()) rapt.set(m.key, m.value);
+  body.set("rapt", std::move(rapt));
+  return {.body = std::move(body), .edited = r.rapt.find("edits") != nullptr};
+}
+
 std::vector<ChatPiece> cut_after_final(std::vector<ChatPiece> rendered, std::string_view content) {
   const auto trimmed = [](std::string_view text) {
     const std::size_t first = text.find_first_not_of(" \t\r\n"), last = text.find_last_not_of(" \t\r\n");
@@ -995,7 +1077,7 @@ std::span<const FieldTable> field_tables() {
     (add(tables), ...);
     return rules;
   };
-  static const std::array<std::pair<std::string_view, std::vector<FieldRule>>, 15> lists = {{
+  static const std::array<std::pair<std::string_view, std::vector<FieldRule>>, 18> lists = {{
       {"chat", join_rules(kTemplate, kChat, kGeneration)},
       {"completions", join_rules(kCompletions, kGeneration)},
       {"embeddings", join_rules(kEmbeddings)},
@@ -1011,6 +1093,9 @@ std::span<const FieldTable> field_tables() {
       {"stream_options", join_rules(kStreamOptions)},
       {"rapt", join_rules(kRapt)},
       {"rapt_stream", join_rules(kRaptStream)},
+      {"rapt_compare", join_rules(kRaptCompare)},
+      {"replay", join_rules(kReplay)},
+      {"rapt_replay", join_rules(kReplayRapt)},
   }};
   static const std::vector<FieldTable> tables = [] {
     std::vector<FieldTable> out;

@@ -104,7 +104,12 @@ struct CompletionRequest {
   std::vector<Json> edits;  // for read_edit (objects) and parse_edit (strings); no value names a file
   std::string edits_text;  // equal for equal edits: Request::edits. "" without edits
   Stream endless;  // window > 0: Request::stream
-  bool replay = false;
+  bool replay = true;  // kept for /v1/replay
+  bool compare = false;  // a second answer under other edits, and by how much the two part
+  std::string compare_model;  // an adapter, or the model without; "": the same
+  std::vector<Json> compare_edits;
+  std::string compare_edits_text;  // as edits_text
+  bool speculate = true;  // Request::speculate
   bool resume = false;  // of a stream: it goes on without its reader for a while
 };
 CompletionRequest read_chat(const Json& body, const ReadOptions& options = {});
@@ -112,6 +117,14 @@ CompletionRequest read_completion(const Json& body, const ReadOptions& options =
 // /apply-template and /v1/chat/completions/input_tokens: the fields of a chat that make its prompt, no
 // others.
 CompletionRequest read_template(const Json& body, const ReadOptions& options = {});
+
+// /v1/replay/{id}: what was asked then, `first`, with what is asked of its repetition in the place of it: how
+// it is told, and what is looked at, edited and compared.
+struct ReplayRequest {
+  Json body;  // of a chat or a text completion, as `first` is
+  bool edited = false;  // the edits are not those of then
+};
+ReplayRequest read_replay(const Json& asked, const Json& first, bool chat);
 
 // A conversation that was rendered without a generation prompt, up to the end of its last message: what the
 // template wrote behind the user's last text is taken away. 400 where that text is not the end of `content`

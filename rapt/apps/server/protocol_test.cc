@@ -920,7 +920,9 @@ TEST(Protocol, AWholeChatReply) {
                             .decode_seconds = 0.25,
                             .prompt_tokens = 10,
                             .reused_tokens = 3,
-                            .decoded_tokens = 5};
+                            .decoded_tokens = 5,
+                            .guessed_tokens = 4,
+                            .right_guesses = 2};
   const Json reply = parse_json(completion_reply(
       request, kWireHead, {&choice, 1}, {.prompt_tokens = 9, .completion_tokens = 1, .cached_tokens = 3},
       &tokenizer, &times,
@@ -932,7 +934,8 @@ TEST(Protocol, AWholeChatReply) {
     {"token":"Hi","logprob":-9999.0,"bytes":[72,105]}]}],"refusal":null},"finish_reason":"stop","token_ids":[0]}],
     "usage":{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10,"prompt_tokens_details":{"cached_tokens":3}},
     "timings":{"cache_n":3,"prompt_n":10,"prompt_ms":500,"prompt_per_token_ms":50,"prompt_per_second":20,
-    "predicted_n":5,"predicted_ms":250,"predicted_per_token_ms":50,"predicted_per_second":20},
+    "predicted_n":5,"predicted_ms":250,"predicted_per_token_ms":50,"predicted_per_second":20,
+    "draft_n":4,"draft_n_accepted":2},
     "rapt":{"seed":7,"hash":"0000000000000001","finish":"eos",
     "sampling":{"temperature":1,"top_p":1,"top_k":0,"min_p":0},"paused":1,"reused":3,"look":1}})"));
 }

@@ -11,6 +11,7 @@
 #include "rapt/base/rng.h"
 #include "rapt/base/sha256.h"
 #include "rapt/device/device.h"
+#include "rapt/load/adapter.h"
 #include "rapt/nn/model.h"
 #include "rapt/text/prompt.h"
 #include "rapt/use/conversation.h"
@@ -64,6 +65,17 @@ std::string fingerprint_of(const std::string& program, const Device& device, con
     }
   }
   return "rapt-" + hash_text(hash);
+}
+
+// No id that ends an answer before so many tokens are there.
+TokenMask not_before(Dim least, std::vector<std::int32_t> stops) {
+  return [least, stops = std::move(stops)](std::span<const std::int32_t> answer,
+                                           std::span<std::uint64_t> allowed) {
+    if (static_cast<Dim>(answer.size()) >= least) return;
+    for (const std::int32_t id : stops)
+      allowed[static_cast<std::size_t>(id) / 64] &=
+          ~(std::uint64_t{1} << (static_cast<std::size_t>(id) % 64));
+  };
 }
 
 // Seconds since 1970; now where there is no file.
@@ -143,6 +155,9 @@ std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& opt
   if (!m->template_source.empty())
     m->chat.emplace(m->template_source,
                     options.chat_template.empty() ? concat(path, ": chat template") : "--chat-template");
+  std::uint64_t hash = 0;
+  mix_text(hash, m->template_source);
+  m->template_hash = hash_text(hash);
   m->fingerprint = fingerprint_of(program, device, options, path);
 
   Engine::Options engine;
@@ -151,6 +166,12 @@ std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& opt
   engine.budget = options.budget;
   engine.step_seconds = options.step_seconds;
   engine.prefixes = options.prefixes;
+  engine.speculate = options.speculate;
+  if (options.speculate == Speculate::draft) {
+    m->draft = std::make_shared<const Checkpoint>(
+        open_checkpoint(find_model(options.draft), {.real = device.real, .device = &device}));
+    engine.draft = m->draft.get();
+  }
   m->engine = std::make_unique<Engine>(device, m->checkpoint, engine);
   if (m->writes() && !m->translates())
     m->answers.emplace(m->chat ? &*m->chat : nullptr, m->checkpoint.tokenizer, m->engine->stops());
@@ -189,6 +210,16 @@ std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& opt
   else if (m->writes()) m->card.tasks = {"chat", "completion", "embedding"};
   else m->card.tasks = {"embedding"};
   return m;
+}
+
+void add_adapter(ServedModel& model, const std::string& name, const std::string& path) {
+  NamedAdapter a{
+      .name = name, .fingerprint = {}, .use = load_adapter_use(path, model.checkpoint), .card = model.card};
+  a.fingerprint = concat(model.fingerprint, "-", hash_text(a.use.adapter->hash[0]));
+  if (a.use.scale != 1) a.fingerprint += concat("-", shortest(static_cast<double>(a.use.scale)));
+  a.card.id = name;
+  a.card.parent = model.name;
+  model.adapters.push_back(std::move(a));
 }
 
 // ------------------------------------------------------------------------------------------------ prompts
@@ -238,6 +269,66 @@ std::vector<std::int32_t> ServedModel::prompt_ids(const TextOrIds& prompt, bool 
   const Tokenizer& t = *checkpoint.tokenizer;
   if (translates()) return source_ids(t, prompt.text);
   return add_special ? text_ids(t, prompt.text) : t.encode(prompt.text);
+}
+
+std::vector<Edit> read_edits(const std::vector<Json>& list, const Model& model, std::string_view field) {
+  std::vector<Edit> edits;
+  try {
+    for (const Json& e : list) edits.push_back(e.is_string() ? parse_edit(e.string()) : read_edit(e));
+    if (!edits.empty() && needs_whole(model, edits))
+      throw ApiError(
+          400, "invalid_value",
+          concat(field,
+                 ": one of them needs the whole text at once (a mean over it, positions from its end, a "
+                 "tensor for all tokens), and an answer is written token by token; name positions from the "
+                 "start"),
+          field);
+  } catch (const Error& e) {
+    throw ApiError(400, "invalid_value", concat(field, ": ", e.what()), field);
+  }
+  return edits;
+}
+
+std::shared_ptr<const Constraint> ServedModel::constraint(const CompletionRequest& asked) {
+  if (answers) return answers->constraint(asked);
+  if (asked.tools.active() || asked.format.kind != AnswerFormat::Kind::text)
+    throw ApiError(
+        400, "unsupported_parameter",
+        concat("model '", name, "' translates; it calls no functions, and its answers have no form"),
+        asked.tools.active() ? "tools" : asked.format.path);
+  return nullptr;
+}
+
+bool ServedModel::fits(const std::vector<std::vector<std::int32_t>>& prompts) const {
+  return std::all_of(prompts.begin(), prompts.end(), [&](const auto& ids) {
+    return std::all_of(ids.begin(), ids.end(),
+                       [&](std::int32_t id) { return id >= 0 && id < recipe().vocab; });
+  });
+}
+
+void ServedModel::set_form(CompletionRequest& asked, const std::vector<std::int32_t>& prompt) const {
+  if (answers) answers->set_form(asked, checkpoint.tokenizer->decode(prompt, true));
+}
+
+Request ServedModel::request(const CompletionRequest& asked, const std::vector<std::int32_t>& prompt,
+                             std::shared_ptr<const Constraint> constraint) const {
+  Request r;
+  (translates() ? r.source : r.tokens) = prompt;
+  r.generate = asked.generate;
+  r.generate.stop_ids = asked.stop_token_ids;
+  if (asked.form) r.generate.shown_ids = answers->shown_ids();
+  r.constraint = std::move(constraint);
+  if (asked.penalties_answer_only)
+    r.generate.sampler.answer_begins = translates() ? 0 : static_cast<Dim>(prompt.size());
+  if (asked.min_tokens > 0) {
+    std::vector<std::int32_t> stops = engine->stops();
+    stops.insert(stops.end(), asked.stop_token_ids.begin(), asked.stop_token_ids.end());
+    r.mask = not_before(asked.min_tokens, std::move(stops));
+  }
+  r.stream = asked.endless;
+  r.edits = asked.edits_text;
+  r.prompt_logprobs = asked.prompt_logprobs;
+  return r;
 }
 
 }  // namespace rapt::server

@@ -65,6 +65,8 @@ constexpr Path kPaths[] = {
     {"POST", "/reranking", false, Task::rerank},
     {"POST", "/classify", false, Task::classify},
     {"POST", "/look", false, Task::look},
+    {"POST", "/replay/{id}", false, Task::completion},
+    {"GET", "/replay/{id}"},
     {"GET", "/monitor"},
     {"GET", "/stream/{id}"},
     {"DELETE", "/stream/{id}"},
@@ -96,6 +98,7 @@ std::string_view pattern_of(std::string_view path) {
   path = without_version(path);
   if (path.starts_with("/models/") && path.size() > 8) return "/models/{id}";
   if (path.starts_with("/stream/") && path.size() > 8) return "/stream/{id}";
+  if (path.starts_with("/replay/") && path.size() > 8) return "/replay/{id}";
   if (path.starts_with("/runs/") && path.size() > 6) return "/runs/{id}";
   if (path.starts_with("/api/blobs/") && path.size() > 11) return "/api/blobs/{digest}";
   if (path.starts_with("/lab/questions/") && path.size() > 15) return "/lab/questions/{id}";
@@ -168,6 +171,7 @@ Service::State::State(std::vector<std::unique_ptr<ServedModel>> m, ServiceOption
   openapi = openapi_json(there, options.version);
   if (options.page) page.emplace();
   if (options.workshop.on) workshop.emplace(options.workshop);
+  if (!options.replay_log.empty()) read_replay_log();
 }
 
 Service::Service(std::vector<std::unique_ptr<ServedModel>> models, ServiceOptions options)
@@ -337,19 +341,22 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
                             "/openapi.json lists the routes.\n")});
     } else if (path == "/models") {
       std::vector<ModelCard> cards;
-      for (const auto& m : models) cards.push_back(m->card);
+      for (const auto& m : models) {
+        cards.push_back(m->card);
+        for (const NamedAdapter& a : m->adapters) cards.push_back(a.card);
+      }
       json(models_reply(cards));
     } else if (path == "/models/{id}") {
       std::string name(without_version(request.path).substr(8));
       for (std::size_t at; (at = name.find("%2F")) != std::string::npos;) name.replace(at, 3, "/");
-      const auto it =
-          std::find_if(models.begin(), models.end(), [&](const auto& m) { return m->name == name; });
-      if (it == models.end()) {
-        std::string names;
-        for (const auto& m : models) names += (names.empty() ? "" : ", ") + m->name;
-        throw model_error(name, names);
+      const ModelCard* card = nullptr;
+      for (const auto& m : models) {
+        if (m->name == name) card = &m->card;
+        for (const NamedAdapter& a : m->adapters)
+          if (!card && a.name == name) card = &a.card;
       }
-      json(model_reply((*it)->card));
+      if (!card) throw model_error(name, names());
+      json(model_reply(*card));
     } else if (path == "/props") {
       json(model ? props(*model)
                  : concat("{\"watch\":", workshop && workshop->options().watch ? "true" : "false",
@@ -365,6 +372,9 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
       watch_monitor(exchange, request);
     } else if (path == "/stream/{id}") {
       stream(exchange, request);
+    } else if (path == "/replay/{id}") {
+      json(record_reply(*find_replay(request.path, access.key_of(request).value_or(0)),
+                        request.query.find("text=1") != std::string::npos));
     } else if (path.starts_with("/lab")) {
       json(lab_reply(path, request.path.substr(request.path.rfind('/') + 1)));
     } else if (path == "/runs") {
@@ -527,7 +537,7 @@ void Service::State::log(const Job& job, int code, std::string_view finish) {
       if (p.answer) reused += p.answer->times.reused_tokens;
     }
   options.log(concat("{\"id\":", quote(job.request_id), ",\"route\":", quote(job.route),
-                     ",\"model\":", job.model ? quote(job.model->name) : "null", ",\"key\":", job.key,
+                     ",\"model\":", job.model ? quote(job.model_name()) : "null", ",\"key\":", job.key,
                      ",\"status\":", code, ",\"finish\":", quote(finish), ",\"prompt_tokens\":", prompt,
                      ",\"cached_tokens\":", reused, ",\"tokens\":", job.written,
                      ",\"seconds\":", fixed(seconds_since(job.arrived), 3), "}"));
@@ -658,7 +668,8 @@ std::string Service::State::monitor(const std::string& client) const {
         "},\"prefixes\":", s.prefixes, ",\"prefix_hit_rate\":",
         asked > 0 ? fixed(static_cast<double>(s.reused_tokens) / static_cast<double>(asked), 4) : "null",
         ",\"prompt_tokens\":", s.prompt_tokens, ",\"cached_tokens\":", s.reused_tokens,
-        ",\"generated_tokens\":", s.decoded_tokens, ",\"pauses\":", s.pauses, ",\"last\":");
+        ",\"generated_tokens\":", s.decoded_tokens, ",\"draft_tokens\":", s.guessed_tokens,
+        ",\"draft_accepted\":", s.right_guesses, ",\"pauses\":", s.pauses, ",\"last\":");
     const double between = std::chrono::duration<double>(taken - taken_earlier).count();
     if (i < earlier.size() && i < latest.size() && between > 0) {
       const Engine::Status &a = earlier[i].status, &b = latest[i].status;
@@ -751,6 +762,8 @@ std::string Service::State::limits() {
                   ",\"most_waiting_tokens\":", options.most_waiting_tokens,
                   ",\"most_wait_seconds\":", shortest(options.most_wait), "}");
   }
+  out += concat(",\"replay\":{\"answers_of_a_key\":", options.replay ? ReplayStore::kAnswers : 0,
+                ",\"bytes_of_a_key\":", ReplayStore::kKeyBytes, ",\"bytes\":", ReplayStore::kBytes, "}");
   out += concat(",\"seconds\":{\"queue\":", shortest(options.queue_seconds),
                 ",\"first_token\":", shortest(options.first_token_seconds),
                 ",\"request\":", shortest(options.request_seconds), "},\"models\":[");
@@ -783,6 +796,7 @@ std::string Service::State::metrics_text() {
   write_head(out, "rapt_connections_total", "counter", "connections, by what became of them");
   write_value(out, "rapt_connections_total", label("result", "accepted"), static_cast<double>(c.accepted));
   write_value(out, "rapt_connections_total", label("result", "refused"), static_cast<double>(c.refused));
+  out += replays_text();
   write_head(out, "rapt_uptime_seconds", "gauge", "since the start");
   write_value(out, "rapt_uptime_seconds", "", seconds_since(started));
   return out;

@@ -30,11 +30,15 @@ struct ServiceOptions {
   double ping_seconds = 5;  // of silence in a stream
   int workers = 2;
   bool page = true;  // the page at "/"
+  bool replay = true;  // answers are kept in memory, to be given again (replay_store.h)
+  std::string replay_log;  // … and in this file; "": in none
   WorkshopOptions workshop;
   std::string version;  // of the program
   // One line of JSON for every request that ended; no prompt and no answer is in it. Called on the server's
   // thread.
   std::function<void(const std::string& line)> log;
+  // What whoever runs it should know: lines of the replay log that were left out. Any thread.
+  std::function<void(const std::string& text)> warn;
 };
 
 class Service final : public http::Handler {

@@ -123,6 +123,8 @@ void Service::State::deliver(Batch& batch) {
   m.prompt_tokens = batch.status.prompt_tokens;
   m.cached_tokens = batch.status.reused_tokens;
   m.generated_tokens = batch.status.decoded_tokens;
+  m.guessed_tokens = batch.status.guessed_tokens;
+  m.right_guesses = batch.status.right_guesses;
   m.paused = batch.status.pauses;
   status[batch.model] = batch.status;
 
@@ -226,13 +228,18 @@ void Service::State::take_token(Job& job, std::size_t p, const Event& e, std::st
 void Service::State::take_done(const JobPtr& pointer, std::size_t p, const Event& e, std::string& out) {
   Job& job = *pointer;
   Job::Part& part = job.parts[p];
+  const bool compares = job.compare && job.compare->reads();  // both answers are there
   part.done = true;
-  part.answer = e.answer;
+  if (!compares) part.answer = e.answer;
   --job.open_parts;
   ModelMetrics& m = metrics.models[job.model->name];
   if (e.error) {
     ++m.finished["error"];
     fail(pointer, api_error(e.error));
+    return;
+  }
+  if (compares) {
+    if (job.open_parts == 0) finish_completion(pointer, out);
     return;
   }
   const GenerateTimes& t = e.answer->times;
@@ -288,12 +295,17 @@ RaptInfo Service::State::info(const Job& job) const {
         i.dropped = std::max(i.dropped, static_cast<Dim>(p.prompt.size() + g.ids.size()) -
                                             job.asked.endless.window - job.asked.endless.keep);
   }
-  if (job.look && job.shows_look) i.more = job.look->json(i.reused);
+  const auto add = [&](const std::string& members) { i.more += concat(i.more.empty() ? "" : ",", members); };
+  if (job.look && job.shows_look) add(job.look->json(i.reused));
+  if (job.again && !job.asked.stream) add(replay_text(job));
+  if (job.compare) add(job.compare->json());
   return i;
 }
 
 void Service::State::finish_completion(const JobPtr& pointer, std::string& out) {
   Job& job = *pointer;
+  if (job.compare && job.deadline.empty() && (!job.compare->reads() || job.compare->left()))
+    return read_compared(pointer);
   if (job.look) {
     ModelMetrics& m = metrics.models[job.model->name];
     const auto& heads = job.look->heads();
@@ -318,6 +330,10 @@ void Service::State::finish_completion(const JobPtr& pointer, std::string& out) 
       return;
     }
   }
+  if (job.compare && !job.deadline.empty()) {
+    fail(pointer, ApiError(504, "deadline", "the comparison took longer than a request may"));
+    return;
+  }
   if (!job.deadline.empty() && job.written == 0) {
     fail(pointer,
          ApiError(job.deadline == "queue" ? 503 : 504, job.deadline == "queue" ? "queue_timeout" : "deadline",
@@ -329,8 +345,14 @@ void Service::State::finish_completion(const JobPtr& pointer, std::string& out) 
   const RaptInfo i = info(job);
   const std::vector<ReplyChoice> all = choices(job);
   const GenerateTimes& times = job.parts[0].answer->times;
+  if (job.keeps) keep(job);
+  if (job.again) ++metrics.replays[job.edited ? "edited" : replay_equal(job) ? "equal" : "different"];
   AnswerWriter& writer = writer_of(job);
   if (!job.asked.stream) {
+    if (job.keeps) {
+      const std::lock_guard hold(lock);
+      job.headers.push_back({"rapt-replay", job.head.id});
+    }
     reply(pointer, 200, writer.whole(all, u, &times, i),
           finish_reason(all.empty() ? Finish::stop : all[0].finish));
     return;
@@ -344,7 +366,11 @@ void Service::State::finish_completion(const JobPtr& pointer, std::string& out) 
       writer.token(out, static_cast<int>(e.read) * job.asked.generate.samples + e.sample, e.text, e.id,
                    job.asked.generate.logprobs ? &e.choice : nullptr, {});
   }
-  for (const ReplyChoice& c : all) writer.finish(out, c, i, {.times = &times});
+  for (const ReplyChoice& c : all) {
+    RaptInfo own = i;
+    if (job.again) own.more += concat(own.more.empty() ? "" : ",", replay_text(job, c.index));
+    writer.finish(out, c, own, {.times = &times});
+  }
   writer.done(out, u, &times);
   log(job, 200, finish_reason(all.empty() ? Finish::stop : all[0].finish));
 }
@@ -393,8 +419,8 @@ void Service::State::finish_vectors(const JobPtr& pointer) {
         }
       reply(pointer, 200,
             vendor_of(job.route) == Vendor::ollama
-                ? ollama_embed_reply(job.model->name, vectors, u.prompt_tokens, seconds_since(job.arrived))
-                : embeddings_reply(job.model->name, vectors, job.embeddings.base64, u.prompt_tokens));
+                ? ollama_embed_reply(job.model_name(), vectors, u.prompt_tokens, seconds_since(job.arrived))
+                : embeddings_reply(job.model_name(), vectors, job.embeddings.base64, u.prompt_tokens));
       return;
     }
     case Task::rerank: {
@@ -407,7 +433,7 @@ void Service::State::finish_vectors(const JobPtr& pointer) {
       std::vector<RerankScore> scores;
       for (std::size_t i = 1; i < vectors.size(); ++i)
         scores.push_back({static_cast<int>(i) - 1, cosine(vectors[0], vectors[i])});
-      reply(pointer, 200, rerank_reply(job.rerank, job.model->name, std::move(scores), u.prompt_tokens));
+      reply(pointer, 200, rerank_reply(job.rerank, job.model_name(), std::move(scores), u.prompt_tokens));
       return;
     }
     default: {
@@ -420,7 +446,7 @@ void Service::State::finish_vectors(const JobPtr& pointer) {
         c.probabilities = std::move(v);
         items.push_back(std::move(c));
       }
-      reply(pointer, 200, classify_reply(job.model->name, items, u.prompt_tokens));
+      reply(pointer, 200, classify_reply(job.model_name(), items, u.prompt_tokens));
     }
   }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inside of the service. Its functions stand in service.cc (routes, admission, deadlines),
 // service_work.cc (from a body to requests of an engine), service_events.cc (from events to replies),
-// service_streams.cc (streams that outlive their reader).
+// service_streams.cc (streams that outlive their reader), service_replay.cc (answers that are given again, or
+// twice to be compared).
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -12,10 +13,12 @@
 #include <thread>
 #include <unordered_map>
 
+#include "rapt/apps/server/answer_compare.h"
 #include "rapt/apps/server/answer_look.h"
 #include "rapt/apps/server/metrics.h"
 #include "rapt/apps/server/protocol.h"
 #include "rapt/apps/server/protocol_vendors.h"
+#include "rapt/apps/server/replay_store.h"
 #include "rapt/apps/server/service.h"
 #include "rapt/apps/server/text_look.h"
 #include "rapt/apps/server/web_page.h"
@@ -62,12 +65,12 @@ struct Ring {
   std::string id, client;
   std::size_t key = 0;
   std::deque<std::string> events;  // data: …\n\n
-  Dim first = 0;                   // number of the first of them
+  Dim first = 0;  // number of the first of them
   std::size_t bytes = 0;
   bool ended = false;
   Clock::time_point since = Clock::now();  // its reader left, or it ended
-  std::shared_ptr<Job> job;                // until it ends
-  void add(std::string_view wire);         // comments are left out
+  std::shared_ptr<Job> job;  // until it ends
+  void add(std::string_view wire);  // comments are left out
 };
 
 // A request of a client, from its arrival to the end of its reply.
@@ -75,10 +78,10 @@ struct Job {
   http::Exchange exchange = 0;  // 0: its reader has left, and may come back
   Task task = Task::completion;
   Form form = Form::chat;
-  std::string route;       // for metrics and log: "/v1/chat/completions"
+  std::string route;  // for metrics and log: "/v1/chat/completions"
   std::string request_id;  // x-request-id
   std::vector<http::Header> headers;  // of every reply to it
-  std::string client;      // who is charged: its key, or its address
+  std::string client;  // who is charged: its key, or its address
   std::size_t key = 0;
   Clock::time_point arrived = Clock::now();
   std::atomic<bool> gone = false;  // the client has left: workers need not go on
@@ -87,6 +90,8 @@ struct Job {
   // Set by the worker before the engine hears of it. Until then others may look at the model, the headers and
   // the number of parts (a client leaves, a deadline passes): these change under State::lock.
   ServedModel* model = nullptr;
+  const NamedAdapter* adapter = nullptr;  // of the model; null: none
+  const std::string& model_name() const { return adapter ? adapter->name : model->name; }
   CompletionRequest asked;
   EmbeddingsRequest embeddings;
   RerankRequest rerank;
@@ -98,6 +103,12 @@ struct Job {
   std::optional<LookSlot> look_slot;
   std::unique_ptr<TextLook> text_look;
   std::function<void()> edits_touched;  // fails where an edit changed nothing
+  ReplayPtr again;  // the answer that this one repeats
+  bool edited = false;  // … under other edits
+  bool keeps = false;  // it is kept, to be given again
+  std::string body;  // … as it was asked
+  std::unique_ptr<AnswerCompare> compare;
+  std::array<Request, 2> compared;  // what was asked of both
   struct Part {  // one request of the engine
     Engine::Id id = 0;
     std::vector<std::int32_t> prompt;
@@ -137,6 +148,8 @@ struct Service::State {
   std::string openapi;
   std::optional<WebPage> page;
   std::optional<Workshop> workshop;
+  ReplayStore replays;
+  std::optional<ReplayLog> replay_log;
 
   std::unordered_map<http::Exchange, JobPtr> jobs;  // server's thread
   std::set<JobPtr> detached;  // … that go on without a reader
@@ -217,13 +230,26 @@ struct Service::State {
   void run_events(http::Exchange exchange, const http::Request& request);
   void tell_run_readers();
 
+  // service_replay.cc
+  void read_replay_log();
+  void prepare_replay(const JobPtr& job, const http::Request& request);
+  ReplayPtr find_replay(std::string_view path, std::size_t key) const;
+  void keep(const Job& job);
+  std::string replay_text(const Job& job, int choice = -1) const;
+  bool replay_equal(const Job& job) const;
+  void add_compared(const JobPtr& job, std::vector<Request>& requests, const std::vector<Edit>& edits);
+  void read_compared(const JobPtr& job);
+  std::string replays_text() const;
+
   // service_work.cc
   void push(std::function<void()> f) { push(work, std::move(f)); }
   void push(Work& queue, std::function<void()> f);
   void run_worker(Work& queue);
-  ServedModel& find_model(std::string_view name);
+  // `adapter`: the one that was asked for by its name, or MODEL:NAME.
+  ServedModel& find_model(std::string_view name, const NamedAdapter** adapter = nullptr);
+  std::string names() const;  // of models and adapters
   void prepare(const JobPtr& job, const http::Request& request);
-  void prepare_completion(const JobPtr& job, const Json& body);
+  void prepare_completion(const JobPtr& job, const Json& body);  // job->again: once more
   void make_parts(Job& job, std::size_t count);
   void prepare_vectors(const JobPtr& job, const Json& body);
   void prepare_look(const JobPtr& job, const Json& body);

@@ -57,6 +57,7 @@ void Service::State::begin_stream(const JobPtr& job) {
   job->streams = true;
   std::vector<http::Header> headers = stream_headers(*job);
   if (job->asked.resume && open_ring(job)) headers.push_back({"rapt-stream", job->ring->id});
+  if (job->keeps) headers.push_back({"rapt-replay", job->head.id});
   server->begin(job->exchange, 200, headers);
 }
 

@@ -5,7 +5,6 @@
 #include <random>
 
 #include "rapt/apps/server/service_state.h"
-#include "rapt/inspect/edits.h"
 #include "rapt/use/read_texts.h"
 
 namespace rapt::server {
@@ -18,33 +17,6 @@ constexpr int kMostLooks = 2, kMostLooksInAll = 8;  // texts at a time: of a cli
 std::uint64_t drawn_seed() {
   std::random_device device;
   return ((std::uint64_t{device()} << 32) | device()) & ((std::uint64_t{1} << 53) - 1);
-}
-
-std::vector<Edit> read_edits(const CompletionRequest& asked, const Model& model) {
-  std::vector<Edit> edits;
-  try {
-    for (const Json& e : asked.edits) edits.push_back(e.is_string() ? parse_edit(e.string()) : read_edit(e));
-    if (!edits.empty() && needs_whole(model, edits))
-      throw ApiError(
-          400, "invalid_value",
-          "rapt.edits: one of them needs the whole text at once (a mean over it, positions from its end, a "
-          "tensor for all tokens), and an answer is written token by token; name positions from the start",
-          "rapt.edits");
-  } catch (const Error& e) {
-    throw ApiError(400, "invalid_value", concat("rapt.edits: ", e.what()), "rapt.edits");
-  }
-  return edits;
-}
-
-// No id that ends an answer before so many tokens are there.
-TokenMask not_before(Dim least, std::vector<std::int32_t> stops) {
-  return [least, stops = std::move(stops)](std::span<const std::int32_t> answer,
-                                           std::span<std::uint64_t> allowed) {
-    if (static_cast<Dim>(answer.size()) >= least) return;
-    for (const std::int32_t id : stops)
-      allowed[static_cast<std::size_t>(id) / 64] &=
-          ~(std::uint64_t{1} << (static_cast<std::size_t>(id) % 64));
-  };
 }
 
 }  // namespace
@@ -71,19 +43,34 @@ void Service::State::run_worker(Work& queue) {
   }
 }
 
-ServedModel& Service::State::find_model(std::string_view name) {
+std::string Service::State::names() const {
+  std::string out;
+  for (const auto& m : models) {
+    out += (out.empty() ? "" : ", ") + m->name;
+    for (const NamedAdapter& a : m->adapters) out += ", " + a.name;
+  }
+  return out.empty() ? "none" : out;
+}
+
+ServedModel& Service::State::find_model(std::string_view name, const NamedAdapter** adapter) {
   for (const auto& m : models)
     if (m->name == name) return *m;
-  if (name.ends_with(":latest")) return find_model(name.substr(0, name.size() - 7));  // Ollama's clients
+  for (const auto& m : models)
+    for (const NamedAdapter& a : m->adapters)
+      if (a.name == name || concat(m->name, ":", a.name) == name) {
+        if (adapter) *adapter = &a;
+        return *m;
+      }
+  if (name.ends_with(":latest"))
+    return find_model(name.substr(0, name.size() - 7), adapter);  // Ollama's clients
   if (models.size() == 1) return *models[0];  // clients name models of other servers
-  std::string names = models.empty() ? "none" : "";
-  for (const auto& m : models) names += (names.empty() ? "" : ", ") + m->name;
-  throw model_error(name, names);
+  throw model_error(name, names());
 }
 
 void Service::State::prepare(const JobPtr& job, const http::Request& request) {
   if (job->gone) return;
   try {
+    if (job->route == "/replay/{id}") return prepare_replay(job, request);
     const Json body = read_body(request.body);
     if (job->task == Task::workshop) {
       std::string text = workshop->answer(job->route, body, job->key);
@@ -91,11 +78,14 @@ void Service::State::prepare(const JobPtr& job, const http::Request& request) {
     }
     const Json* name = body.find("model");
     if (!name && job->task == Task::show) name = body.find("name");
-    ServedModel& model = find_model(name && name->is_string() ? std::string_view(name->string()) : "");
+    const NamedAdapter* adapter = nullptr;
+    ServedModel& model =
+        find_model(name && name->is_string() ? std::string_view(name->string()) : "", &adapter);
     {
       const std::lock_guard hold(lock);
       job->model = &model;
-      job->headers.push_back({"rapt-model", model.name});
+      job->adapter = adapter;
+      job->headers.push_back({"rapt-model", job->model_name()});
     }
     switch (job->task) {
       case Task::completion: prepare_completion(job, body); break;
@@ -144,17 +134,26 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
                      "think");
   job->head = {.id = concat(dialect(job->form).id, random_id()),
                .created = now,
-               .model = m.name,
-               .fingerprint = m.fingerprint};
+               .model = job->model_name(),
+               .fingerprint = job->adapter ? job->adapter->fingerprint : m.fingerprint};
   const bool endless = asked.endless.window > 0;
   if (endless) check_streams(m.recipe(), asked.endless);
-  if (!asked.seeded) asked.generate.sampler.seed = drawn_seed();
+  const ReplayRecord* const again = job->again.get();
+  if (again) asked.generate.sampler.seed = again->seed, asked.generate.ignore_eos = again->ignore_eos;
+  else if (!asked.seeded) asked.generate.sampler.seed = drawn_seed();
 
-  // Prompts as tokens.
+  // Prompts as tokens. A repetition has those of then: a template may know the date.
   std::vector<std::vector<std::int32_t>> prompts;
-  if (asked.chat) prompts.push_back(m.chat_prompt(asked));
-  else
+  if (again) {
+    prompts = again->prompts;
+    if (!m.fits(prompts) || prompts.size() != (asked.chat ? 1 : asked.prompts.size()))
+      throw ApiError(409, "replay_damaged", "what was kept of that answer does not fit the model");
+    if (asked.chat) m.set_form(asked, prompts[0]);
+  } else if (asked.chat) {
+    prompts.push_back(m.chat_prompt(asked));
+  } else {
     for (const TextOrIds& p : asked.prompts) prompts.push_back(m.prompt_ids(p, asked.add_special_tokens));
+  }
   const Dim context = m.engine->context();
   Dim most = asked.generate.max_tokens, tokens = 0;
   // What Anthropic's and Ollama's clients name is a bound (the first must name one, and name tens of
@@ -170,19 +169,27 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
     if (endless || m.translates()) continue;
     if (n + std::max<Dim>(most, most == 0 ? 0 : 1) > context) throw context_error(n, most, context);
   }
+  if (asked.compare && job->form != Form::chat && job->form != Form::text)
+    throw ApiError(400, "unsupported_parameter",
+                   "rapt.compare: two answers are told by /v1/chat/completions and /v1/completions alone",
+                   "rapt.compare");
+  if (asked.compare && m.translates())
+    throw ApiError(400, "unsupported_parameter", "rapt.compare: translations cannot be compared",
+                   "rapt.compare");
+  const Dim both = asked.compare ? 2 : 1;
   const Dim answers = static_cast<Dim>(prompts.size()) * asked.generate.samples;
-  admit(job, answers, tokens);
+  admit(job, both * answers, both * tokens);
+  job->keeps = options.replay && asked.replay && !again && !asked.compare;
+  if (job->keeps) job->body = body.dump(0);
 
-  if (!m.answers && (asked.tools.active() || asked.format.kind != AnswerFormat::Kind::text))
-    throw ApiError(
-        400, "unsupported_parameter",
-        concat("model '", m.name, "' translates; it calls no functions, and its answers have no form"),
-        asked.tools.active() ? "tools" : asked.format.path);
-  const std::shared_ptr<const Constraint> constraint = m.answers ? m.answers->constraint(asked) : nullptr;
+  const std::shared_ptr<const Constraint> constraint = m.constraint(asked);
+  if (again && constraint && again->chat_template != m.template_hash)
+    throw ApiError(409, "template_changed",
+                   "the chat template is another one than then, and what the answer may be follows from it");
 
   // Observers and edits.
   const AnswerLook::Wanted wanted = AnswerLook::wanted(asked.look);
-  const std::vector<Edit> edits = read_edits(asked, *m.checkpoint.model);
+  const std::vector<Edit> edits = read_edits(asked.edits, *m.checkpoint.model, "rapt.edits");
   if (!edits.empty()) {
     try {
       job->edits_touched = install_edits(job->taps, *m.checkpoint.model, edits, Passes::many);
@@ -205,7 +212,7 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
   }
 
   std::vector<Request> requests;
-  make_parts(*job, prompts.size());
+  make_parts(*job, prompts.size() + (asked.compare ? 1 : 0));
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     Job::Part& part = job->parts[i];
     part.prompt = std::move(prompts[i]);
@@ -213,31 +220,21 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
     if (asked.echo)
       part.prompt_text =
           asked.prompts[i].is_ids ? m.checkpoint.tokenizer->decode(part.prompt, true) : asked.prompts[i].text;
-    Request r;
-    (m.translates() ? r.source : r.tokens) = part.prompt;
-    r.generate = asked.generate;
-    r.generate.stop_ids = asked.stop_token_ids;
-    if (asked.form) r.generate.shown_ids = m.answers->shown_ids();
-    r.constraint = constraint;
-    // lm-eval has a prompt scored by asking for one token behind it, and drops the last entry of the lists:
-    // there is one even where the model would end.
-    if (asked.echo && asked.generate.logprobs && asked.generate.max_tokens == 1) r.generate.ignore_eos = true;
-    if (asked.penalties_answer_only)
-      r.generate.sampler.answer_begins = m.translates() ? 0 : static_cast<Dim>(part.prompt.size());
-    if (asked.min_tokens > 0) {
-      std::vector<std::int32_t> stops = m.engine->stops();
-      stops.insert(stops.end(), asked.stop_token_ids.begin(), asked.stop_token_ids.end());
-      r.mask = not_before(asked.min_tokens, std::move(stops));
-    }
-    r.stream = asked.endless;
+    Request r = m.request(asked, part.prompt, constraint);
+    // Where the context is another one than then, an answer without a limit still ends where it did.
+    if (again && r.generate.max_tokens < 0 && !endless && !m.translates() && context != again->context)
+      r.generate.max_tokens = std::max<Dim>(1, again->context - static_cast<Dim>(part.prompt.size()));
     if (job->look || job->live || !edits.empty()) r.taps = &job->taps;
-    r.edits = asked.edits_text;
-    r.prompt_logprobs = asked.prompt_logprobs;
+    r.speculate = asked.speculate;
     r.space =
         asked.cache_prompt ? concat(job->key, "|", asked.cache_salt) : concat("alone|", job->request_id);
+    // What was found in the cache is not seen; who looks at an answer of before wants all of it.
+    if (again && job->shows_look) r.space = concat("look|", job->request_id, "|", random_id());
     r.client = job->client;
+    if (job->adapter) r.adapters = {job->adapter->use};
     requests.push_back(std::move(r));
   }
+  if (asked.compare) add_compared(job, requests, edits);
   add(job, std::move(requests));
 }
 
@@ -280,6 +277,7 @@ void Service::State::prepare_vectors(const JobPtr& job, const Json& body) {
     Request r = classes ? classify_request(m.checkpoint, part.prompt, part.vector)
                         : embed_request(m.checkpoint, part.prompt, part.vector);
     r.client = job->client;
+    if (job->adapter) r.adapters = {job->adapter->use};
     r.background = inputs.size() > 16;
     requests.push_back(std::move(r));
   }
@@ -310,6 +308,12 @@ LookSlot::~LookSlot() {
 
 void Service::State::prepare_look(const JobPtr& job, const Json& body) {
   ServedModel& m = *job->model;
+  if (job->adapter)
+    throw ApiError(
+        400, "invalid_value",
+        concat("'", job->adapter->name, "' is an adapter; a text is looked at in the model itself, '", m.name,
+               "' (answers are looked at with adapters, too: rapt.look)"),
+        "model");
   LookRequest asked = read_look(body, m.read);
   std::vector<std::int32_t> ids = std::move(asked.ids);
   if (asked.chat) {
