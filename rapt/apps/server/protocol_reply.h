@@ -100,8 +100,8 @@ struct ChunkExtras {
   std::string_view rapt = {};  // members as JSON: "\"look\":{…}"
 };
 
-// What becomes of an engine's events in one API: a stream, or a reply in one piece. Every call appends what is
-// to be sent to `out`; none waits for the next. What an API has no place for is left out.
+// What becomes of an engine's events in one API: a stream, or a reply in one piece. Every call appends what
+// is to be sent to `out`; none waits for the next. What an API has no place for is left out.
 class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
