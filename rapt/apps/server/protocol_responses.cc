@@ -215,7 +215,7 @@ constexpr std::array kResponses = std::to_array<Field<Rsp>>({
     {number_rule("temperature", 0, 2, "0: the most probable token."),
      [](Rsp& r, J v, P) { r.translation.set("temperature", v); }},
     {number_rule("top_p", 0, 1, "1: off."), [](Rsp& r, J v, P) { r.translation.set("top_p", v); }},
-    {integer_rule("top_logprobs", 0, 20, "Log-probabilities of the answer, and so many others each."),
+    {integer_rule("top_logprobs", 0, 20, "Log-probabilities of the answer, and so many others a place."),
      [](Rsp& r, J v, P) {
        if (v.integer() == 0) return;
        r.translation.set("top_logprobs", v), r.translation.set("logprobs", true);
@@ -257,8 +257,8 @@ constexpr std::array kResponses = std::to_array<Field<Rsp>>({
      [](Rsp& r, J v, P) { r.translation.set("user", v); }},
     {any_rule("previous_response_id", "Refused: nothing is kept; send the conversation in input."),
      [](Rsp&, J, P path) {
-       unsupported_field(path, "names an earlier response, and none are kept here; send the whole "
-                               "conversation in 'input'");
+       unsupported_field(path, "names an earlier response, and none are kept; send the whole conversation "
+                               "in 'input'");
      }},
     {any_rule("conversation", "Refused, as previous_response_id."),
      [](Rsp&, J, P path) {
