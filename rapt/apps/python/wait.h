@@ -26,8 +26,8 @@ namespace rapt::python {
 // Whether this is Python's main thread. With the GIL.
 bool on_main_thread();
 
-// Without the GIL, in the place of nb::gil_scoped_release. While the interpreter ends, its other threads must not come back to it: it would end them
-// in the middle of C++. When one of these comes or goes then, the thread stays where it is, for ever, unless
+// Without the GIL, in the place of nb::gil_scoped_release. While the interpreter ends, its other threads must
+// not come back to it: it would end them in the middle of C++. When one of these comes or goes then, the thread stays where it is, for ever, unless
 // it is the main one.
 class OutOfPython {
  public:
