@@ -27,8 +27,8 @@ namespace rapt::python {
 bool on_main_thread();
 
 // Without the GIL, in the place of nb::gil_scoped_release. While the interpreter ends, its other threads must
-// not come back to it: it would end them in the middle of C++. When one of these comes or goes then, the thread stays where it is, for ever, unless
-// it is the main one.
+// not come back to it: it would end them in the middle of C++. When one of these comes or goes then, the
+// thread stays where it is, for ever, unless it is the main one.
 class OutOfPython {
  public:
   explicit OutOfPython(bool main);
