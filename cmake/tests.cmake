@@ -101,6 +101,16 @@ if(RAPT_PROGRAM AND NOT RAPT_SANITIZE)
   gtest_discover_tests(rapt_allocation_tests PROPERTIES TIMEOUT 600)
 endif()
 
+# A rank of several, which a launcher starts (tests/ranks/ranks_test.py).
+if(RAPT_PROGRAM AND NOT RAPT_SANITIZE)
+  add_executable(rapt_ranks_tool tests/ranks/ranks_tool.cc)
+  target_link_libraries(rapt_ranks_tool PRIVATE rapt)
+  set_target_properties(rapt_ranks_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  if(RAPT_MPI_MODULES)
+    add_dependencies(rapt_ranks_tool ${RAPT_MPI_MODULES})
+  endif()
+endif()
+
 # Mutated files of every kind, opened as a user would (tests/attack/attack.cc): a few here, many in
 # scripts/test --long.
 if(RAPT_TEST_SET STREQUAL all)
