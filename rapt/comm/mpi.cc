@@ -24,8 +24,8 @@ namespace {
 struct Known {
   const char *name, *library, *packages;
 };
-constexpr std::array<Known, 2> kKnown = {{{"openmpi", "Open MPI", "libopenmpi-dev openmpi-bin"},
-                                          {"mpich", "MPICH", "libmpich-dev mpich"}}};
+constexpr std::array<Known, 2> kKnown = {
+    {{"openmpi", "Open MPI", "libopenmpi-dev openmpi-bin"}, {"mpich", "MPICH", "libmpich-dev mpich"}}};
 
 std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
@@ -55,17 +55,18 @@ std::string find_module(const Known& known) {
 }
 
 const RaptMpi& open_module(const Launch& launch) {
-  const auto known = std::find_if(kKnown.begin(), kKnown.end(),
-                                  [&](const Known& k) { return launch.mpi == k.name; });
+  const auto known =
+      std::find_if(kKnown.begin(), kKnown.end(), [&](const Known& k) { return launch.mpi == k.name; });
   if (known == kKnown.end()) fail("mpi: '", launch.mpi, "' is no library that Rapt knows");
   const std::string path = find_module(*known);
   const std::string others =
       ", or connect the ranks without MPI: RAPT_MPI=off, with MASTER_ADDR and MASTER_PORT";
   if (path.empty())
     fail(name_of(launch.by), " started ", launch.ranks, " ranks, and ", module_file(*known),
-         ", which connects them over ", known->library, ", lies neither in ", folder_of(module_folders()[0] + "/"),
-         " nor in ../lib/rapt beside it: this program was built where ", known->library,
-         " was not found. Install it (Debian: ", known->packages, ") and build again", others);
+         ", which connects them over ", known->library, ", lies neither in ",
+         folder_of(module_folders()[0] + "/"), " nor in ../lib/rapt beside it: this program was built where ",
+         known->library, " was not found. Install it (Debian: ", known->packages, ") and build again",
+         others);
   // What the library itself loads must find its symbols: global.
   void* module = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (!module) {

@@ -15,7 +15,7 @@ struct RaptMpi {
   int (*begin)(const void* const* send, const std::size_t* sent, void* const* receive,
                const std::size_t* received);
   int (*test)(int* done);  // whether that is over; to be called until it is
-  int (*stop)();           // the orderly end of MPI
+  int (*stop)();  // the orderly end of MPI
   void (*abort)(int code);
   void (*message)(int error, char* text, std::size_t room);
 };

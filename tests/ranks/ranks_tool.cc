@@ -23,8 +23,7 @@ ByteVector message(int from, int to, int round) {
                                     static_cast<std::uint64_t>(round));
   const std::uint64_t most = round % 5 == 0 ? 300'000 : 5000;
   ByteVector out((from + to + round) % 3 == 0 ? 0 : random_below(most, key, 0) | 1);
-  for (std::size_t i = 0; i < out.size(); ++i)
-    out[i] = static_cast<std::byte>(mix_key(key, i));
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<std::byte>(mix_key(key, i));
   return out;
 }
 
@@ -78,7 +77,8 @@ void move_large(Comm& comm) {
 }
 
 void show_times(Comm& comm) {
-  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1000}, std::size_t{100'000}, std::size_t{4'000'000}}) {
+  for (const std::size_t bytes :
+       {std::size_t{0}, std::size_t{1000}, std::size_t{100'000}, std::size_t{4'000'000}}) {
     std::vector<ByteVector> all(static_cast<std::size_t>(comm.size()), ByteVector(bytes));
     std::vector<Comm::Space> spaces(all.begin(), all.end());
     const int calls = bytes > 1'000'000 ? 20 : 200;
