@@ -124,6 +124,12 @@ struct Trainer::State {
     return optimizer.norm_of(gather<double>(comm, mine, counts), rank_sum.live);
   }
 
+  // The averaged weights for the present ones, or back, on all ranks.
+  void swap_averages() {
+    optimizer.swap_ema();
+    gather_weights(comm, model, shards);
+  }
+
   Loss pass(Run& with, const TrainBatch& b) {
     return loss_of(with, model, b, with.training ? options.smoothing : 0);
   }
