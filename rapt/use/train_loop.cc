@@ -61,6 +61,7 @@ std::optional<Stored> TrainLoop::newest() {
 }
 
 void TrainLoop::save_state() {
+  comm_.at({.phase = Phase::saving, .step = trainer_.steps()});
   std::vector<StoredFile> files = trainer_.files();
   if (events_.extra_files)
     for (StoredFile& f : events_.extra_files()) files.push_back(std::move(f));
@@ -81,6 +82,7 @@ void TrainLoop::judge() {
   if (judged_ == trainer_.steps()) return;
   judged_ = trainer_.steps();
   if (!rank_0_says(comm_, static_cast<bool>(events_.judged))) return;
+  comm_.at({.phase = Phase::judging, .step = judged_});
   const Judgement judgement = trainer_.judge(options_.eval_batches);
   if (events_.judged) events_.judged(judged_, judgement);
 }
