@@ -104,7 +104,7 @@ endif()
 # A rank of several, which a launcher starts (tests/ranks/ranks_test.py).
 if(RAPT_PROGRAM AND NOT RAPT_SANITIZE)
   add_executable(rapt_ranks_tool tests/ranks/ranks_tool.cc)
-  target_link_libraries(rapt_ranks_tool PRIVATE rapt)
+  target_link_libraries(rapt_ranks_tool PRIVATE rapt_program)
   set_target_properties(rapt_ranks_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
   if(RAPT_MPI_MODULES)
     add_dependencies(rapt_ranks_tool ${RAPT_MPI_MODULES})
