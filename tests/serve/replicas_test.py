@@ -9,6 +9,7 @@ HAProxy. --kills N (--long: 100) replicas are killed.
   tests/serve/replicas_test.py [--rapt build/rapt] [--only PATTERN] [--kills 3]
 """
 import collections
+import contextlib
 import http.client
 import json
 import os
@@ -32,7 +33,7 @@ from failover import answer  # noqa: E402
 
 HAPROXY = shutil.which("haproxy", path=os.environ["PATH"] + ":/usr/sbin")
 NAMES = ("a", "b", "c")
-STREAMS, TOKENS = 12, 500
+STREAMS, TOKENS = 12, 900
 SYSTEM = "You are in a play of three acts. " * 50  # the same for all, and longer than a KiB
 
 
@@ -62,7 +63,11 @@ class Setup:
         self.servers = {name: self.start(name) for name in NAMES}
         self.log = open(pathlib.Path(self.folder.name) / "log", "w+")
         self.balancer = subprocess.Popen([HAPROXY, "-db", "-f", config], stdout=self.log, stderr=self.log)
-        self.wait_for(NAMES)
+        try:
+            self.wait_for(NAMES)
+        except Exception:
+            self.close()
+            raise
 
     def start(self, name):
         return Server(self.args, "--port", self.ports[name], "-t", "1",
@@ -85,9 +90,10 @@ class Setup:
         until = time.monotonic() + 30
         while time.monotonic() < until:
             seen = set()
-            for i in range(24):
-                status, name, _ = self.ask("/v1/models")
-                seen.add(name if status == 200 else status)
+            with contextlib.suppress(ConnectionError):  # it has only just begun
+                for _ in range(24):
+                    status, name, _ = self.ask("/v1/models")
+                    seen.add(name if status == 200 else status)
             if seen == set(names):
                 return
             time.sleep(0.1)
@@ -159,7 +165,7 @@ def share_kept(conversations):
 
 @test
 def conversations_keep_their_replica(s):
-    for at_once, what in ((2, "two at a time"), (10, "ten at a time")):
+    for at_once, what in ((2, "two at a time"), (10, "ten at a time"), (32, "thirty-two at a time")):
         conversations = [Conversation(i + 100 * at_once) for i in range(40)]
         order = iter(conversations)
         lock = threading.Lock()
@@ -177,7 +183,8 @@ def conversations_keep_their_replica(s):
         kept, cached = share_kept(conversations), sum(c.cached for c in conversations)
         print(f"    {what}: {kept:.1%} of 160 turns with the replica of their conversation's first; "
               f"{dict(sorted(spread.items()))}; {cached} tokens found in caches")
-        expect(kept >= 0.95, f"{what}: {kept:.1%}")
+        # Beyond 24 at once, load comes first (haproxy.cfg).
+        expect(kept >= (0.95 if at_once < 24 else 0.8), f"{what}: {kept:.1%}")
         expect(len(spread) == 3 and min(spread.values()) >= 4, spread)
         expect(cached > 0, "prefixes are found again")
 
@@ -188,11 +195,11 @@ def one_beginning_of_all_is_shared(s):
     def work(_):
         return s.ask("/v1/chat/completions", {"messages": [{"role": "user", "content": "hot"}],
                                               "max_tokens": 60, "seed": 1, "ignore_eos": True})
-    replies = together(16, work)
+    replies = together(40, work)
     equal({status for status, _, _ in replies}, {200})
     equal(len({json.loads(body)["rapt"]["hash"] for _, _, body in replies}), 1, "one answer, wherever")
     spread = collections.Counter(replica for _, replica, _ in replies)
-    print(f"    16 requests of one key: {dict(sorted(spread.items()))}")
+    print(f"    40 requests of one key: {dict(sorted(spread.items()))}")
     expect(len(spread) > 1, spread)
 
 
@@ -243,7 +250,10 @@ def a_killed_replica_loses_no_token(s):
     conversations = [Conversation(1000 + i) for i in range(40)]
     for c in conversations:
         c.turn(s)
-    for kill in range(s.args.kills):
+    kill = -1
+    while counts["kills in mid-answer"] < s.args.kills:
+        kill += 1
+        expect(kill < 4 * s.args.kills + 4, f"most kills came when the answers were over: {counts}")
         bodies = [body_of(draw, STREAMS * kill + i) for i in range(STREAMS)]
         got, breaks, whole = [0] * STREAMS, [], {}
         done = threading.Event()
@@ -267,17 +277,18 @@ def a_killed_replica_loses_no_token(s):
                     done.set()
             return None
 
-        def killer():  # when all have begun, and none of the victim's has ended
+        def killer():  # when all have begun; servers are ahead of what clients have read
             until = time.monotonic() + 20
-            while min(got) < 3 and time.monotonic() < until:
-                time.sleep(0.002)
-            time.sleep(draw.random() * 0.1)
+            while min(got) < 1 and time.monotonic() < until:
+                time.sleep(0.001)
+            time.sleep(draw.random() * 0.05)
             s.kill(NAMES[kill % 3])
         thread = threading.Thread(target=killer)
         thread.start()
         together(STREAMS + 1, work)
         thread.join()
         counts["kills"] += 1
+        counts["kills in mid-answer"] += bool(breaks)
         counts["streams broken"] += len(breaks)
         living = s.servers[NAMES[(kill + 1) % 3]]
 
@@ -301,16 +312,22 @@ def a_killed_replica_loses_no_token(s):
             expect(share_kept(others) >= 0.95, f"{share_kept(others):.1%} while one is away")
             expect(victim not in {c.replicas[1] for c in conversations}, "nobody is sent to the dead one")
             s.again(victim)
-            for c in conversations:
+            for _ in range(2):
+                for c in conversations:
+                    c.turn(s)
+            # Who had to move stays where it moved, where its text has been read since.
+            for c in away:
+                c.replicas = c.replicas[1:]
+            print(f"    {victim} killed: {len(others)} conversations of the others: {share_kept(others):.1%} of "
+                  f"turns stay; {len(away)} of its own, once moved: {share_kept(away):.1%}, also when it is back")
+            expect(share_kept(others) >= 0.95 and share_kept(away) >= 0.95, "kept")
+            fresh = [Conversation(2000 + i) for i in range(20)]
+            for c in fresh:
                 c.turn(s)
-            back = sum(c.replicas[2] == c.replicas[0] for c in conversations) / len(conversations)
-            print(f"    {len(others)} conversations of the others: {share_kept(others):.1%} of turns stay; "
-                  f"with the dead one back {back:.1%} of all 40 are where they began")
-            expect(back >= 0.95, back)
+            expect(victim in {c.replicas[0] for c in fresh}, "new ones begin there again")
         else:
             s.again(NAMES[kill % 3])
     print(f"    {dict(counts)}: 0 differences in text, ids, log-probabilities and hashes")
-    expect(counts["streams broken"] >= s.args.kills, counts)
 
 
 @test
