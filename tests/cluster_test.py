@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The files of examples/cluster are what they say: every command of rapt in them has only flags that `rapt help`
-names, Kubernetes' objects point at each other, units, scripts and HAProxy's file pass their own programs'
-checks. What is not installed is skipped, aloud. No cluster is asked.
+"""The files of examples/cluster are what they say: every command of rapt in them has only flags that `rapt
+help` names, Kubernetes' objects point at each other, units, scripts and HAProxy's file pass their own
+programs' checks. What is not installed is skipped, aloud. No cluster is asked.
 
   tests/cluster_test.py [--rapt build/rapt]
 """
@@ -47,7 +47,8 @@ def check_command(rapt, words, where):
 def commands_of(text):
     """The commands of rapt in a script or a unit, lines joined where they go on."""
     for line in re.sub(r"\\\n\s*", " ", text).splitlines():
-        if not line.lstrip().startswith("#") and (m := re.search(r"(?:^|[\s/=])rapt ((?:serve|train|run) .*)", line)):
+        m = re.search(r"(?:^|[\s/=])rapt ((?:serve|train|run) .*)", line)
+        if m and not line.lstrip().startswith("#"):
             yield shlex.split(m[1])
 
 
@@ -92,13 +93,15 @@ def check_kubernetes(rapt):
             service = kinds["Service"]
             check(service["spec"]["clusterIP"] == "None" and pod["subdomain"] == service["metadata"]["name"],
                   "train.yaml: headless service")
-            check(service["spec"]["selector"] == {"job-name": work["metadata"]["name"]}, "train.yaml: selector")
+            check(service["spec"]["selector"] == {"job-name": work["metadata"]["name"]},
+                  "train.yaml: selector")
             check(variables["MASTER_ADDR"] == f"{work['metadata']['name']}-0.{pod['subdomain']}",
                   "train.yaml: rank 0's name")
             check(str(service["spec"]["ports"][0]["port"]) == variables["MASTER_PORT"], "train.yaml: port")
             claim = pod["volumes"][0]["persistentVolumeClaim"]["claimName"]
             check(("PersistentVolumeClaim", claim) in names and
-                  kinds["PersistentVolumeClaim"]["spec"]["accessModes"] == ["ReadWriteMany"], "train.yaml: claim")
+                  kinds["PersistentVolumeClaim"]["spec"]["accessModes"] == ["ReadWriteMany"],
+                  "train.yaml: claim")
             check(command[command.index("--out") + 1].startswith(container["volumeMounts"][0]["mountPath"]),
                   "train.yaml: --out is on the shared volume")
         else:
@@ -119,7 +122,8 @@ def check_kubernetes(rapt):
             check(pod["terminationGracePeriodSeconds"] > drain + stop, "serve.yaml: grace period")
             for probe in ("startupProbe", "readinessProbe"):
                 check(container[probe]["httpGet"]["path"] == "/health", probe)
-            check(kinds["ServiceMonitor"]["spec"]["endpoints"][0]["path"] == "/metrics", "serve.yaml: metrics")
+            check(kinds["ServiceMonitor"]["spec"]["endpoints"][0]["path"] == "/metrics",
+                  "serve.yaml: metrics")
 
 
 # -------------------------------------------------------------------------------------------- their programs

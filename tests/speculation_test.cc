@@ -132,7 +132,7 @@ TEST(Speculation, NoBitDependsOnGuesses) {
   EXPECT_GT(guessed, right + 1000);
 }
 
-// An answer that is gone on with: what it began with is known, all of it, half, or wrongly from some place on.
+// An answer that is gone on with: what it began with is known, all of it, half, or wrongly from somewhere on.
 TEST(Speculation, NoBitDependsOnWhatIsKnown) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(concat(c.what, ", ", c.model, ", ", name_of(c.cache)));

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Three replicas of `rapt serve` (a toy with a long context) behind HAProxy, with examples/cluster/haproxy.cfg
-as it is but for the ports: conversations stay with their replica; one that is killed in mid-answer loses no
-token, for its streams go on elsewhere with the bits of undisturbed ones (examples/cluster/failover.py); one
-that is told to end finishes what runs. Which replica answered is in the header `rapt-replica` that HAProxy adds. Code 77 without
-HAProxy. --kills N (--long: 100) replicas are killed.
+"""Three replicas of `rapt serve` (a toy with a long context) behind HAProxy, with the project's
+examples/cluster/haproxy.cfg as it is but for the ports: conversations stay with their replica; one that is
+killed in mid-answer loses no token, for its streams go on elsewhere with the bits of undisturbed ones
+(examples/cluster/failover.py); one that is told to end finishes what runs. Which replica answered is in the
+header `rapt-replica` that HAProxy adds. Code 77 without HAProxy. --kills N (--long: 100) replicas are killed.
 
   tests/serve/replicas_test.py [--rapt build/rapt] [--only PATTERN] [--kills 3]
 """
@@ -318,8 +318,9 @@ def a_killed_replica_loses_no_token(s):
             # Who had to move stays where it moved, where its text has been read since.
             for c in away:
                 c.replicas = c.replicas[1:]
-            print(f"    {victim} killed: {len(others)} conversations of the others: {share_kept(others):.1%} of "
-                  f"turns stay; {len(away)} of its own, once moved: {share_kept(away):.1%}, also when it is back")
+            print(f"    {victim} killed: {len(others)} conversations of the others: {share_kept(others):.1%} "
+                  f"of turns stay; {len(away)} of its own, once moved: {share_kept(away):.1%}, also when it "
+                  f"is back")
             expect(share_kept(others) >= 0.95 and share_kept(away) >= 0.95, "kept")
             fresh = [Conversation(2000 + i) for i in range(20)]
             for c in fresh:
