@@ -332,6 +332,18 @@ def a_killed_replica_loses_no_token(s):
 
 
 @test
+def the_client_is_a_program(s):
+    done = subprocess.run([sys.executable, "-B", CLUSTER / "failover.py", "--url", s.url, "--seed", "7",
+                           "--tokens", "30", "Hello"], capture_output=True, text=True, timeout=60)
+    equal(done.returncode, 0, done.stderr)
+    _, _, whole = s.ask("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}], "seed": 7,
+                                                 "max_tokens": 30})
+    whole = json.loads(whole)
+    equal(done.stdout, whole["choices"][0]["message"]["content"])
+    expect(f"hash {whole['rapt']['hash']}, seed 7" in done.stderr, done.stderr)
+
+
+@test
 def one_that_is_told_to_end_finishes(s):
     bodies = [{"prompt": f"Exit {i}", "seed": i, "max_tokens": 300, "ignore_eos": True} for i in range(9)]
     started, breaks = [0] * len(bodies), []
