@@ -747,7 +747,7 @@ TEST(TrainRanks, RefuseWhatWouldNotBeOneRun) {
   EXPECT_THAT(with(small(), [](int, TrainOptions&) {}), HasSubstr("a step by hand"));
   EXPECT_THAT(with(small(), [](int rank, TrainOptions& o) { o.seed = rank == 2 ? 7 : 0; }),
               AllOf(HasSubstr("rank 2 trains otherwise than rank 0"), HasSubstr("\"seed\": 7")));
-  
+
   Recipe normed = small("gpt2");
   for (PartRecipe& p : normed.decoder->kinds["L"].parts)
     p.norm_in = NormRecipe{.kind = NormRecipe::Kind::batch, .eps = 1e-5, .bias = true, .leaks_ok = true};

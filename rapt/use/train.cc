@@ -232,6 +232,7 @@ StepReport Trainer::step() {
     Dim targets, rows;
   };
   std::vector<Count> counts;
+  s.comm.at({.phase = Phase::reading, .step = s.step + 1});
   for (Dim i = mine.first; i < mine.end; ++i) {
     batches.push_back(s.data.batch(s.cursor + static_cast<std::uint64_t>(i)));
     counts.push_back({batches.back().counted, rows_of(batches.back())});
@@ -272,6 +273,7 @@ StepReport Trainer::step() {
   for (std::size_t i = 0; i < batches.size() && counted > 0 && finite; ++i) {
     const TrainBatch& b = batches[i];
     losses.push_back(0);
+    s.comm.at({.phase = Phase::computing, .step = s.step + 1, .leaf = mine.first + static_cast<Dim>(i)});
     if (b.counted > 0) {
       s.run.reset();
       s.run.random = {o.seed, s.cursor + static_cast<std::uint64_t>(mine.first) + i};
@@ -288,6 +290,7 @@ StepReport Trainer::step() {
     s.leaves.push(s.device, s.model, s.gradients);
   }
   losses.resize(batches.size());
+  s.comm.at({.phase = Phase::exchanging, .step = s.step + 1});
   losses = gather<double>(s.comm, losses, of_ranks);
   report.loss = sum_of_losses(losses);
   s.run.taps = nullptr;
@@ -319,6 +322,7 @@ StepReport Trainer::step() {
   if (looked) report.health = s.health.finish();
 
   if (report.why.empty()) {
+    s.comm.at({.phase = Phase::updating, .step = s.step + 1});
     const double factor = o.schedule.at(s.step) * (s.slow > 0 ? 0.5 : 1);
     report.rate = factor * o.optimizer.rate;
     if (s.one_rank()) s.optimizer.step(s.device, s.gradients, report.norm, factor);

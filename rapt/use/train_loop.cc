@@ -69,6 +69,7 @@ std::optional<Stored> TrainLoop::newest() {
 }
 
 void TrainLoop::save_state() {
+  comm_.at({.phase = Phase::saving, .step = trainer_.steps()});
   const std::unique_ptr<StateFiles> files = trainer_.state_files(
       events_.extra_files ? events_.extra_files() : std::vector<StoredFile>{}, events_.state_file);
   const Stored stored = store_.save(trainer_.steps(), *files, trainer_.state(), comm_);
@@ -92,6 +93,7 @@ void TrainLoop::judge() {
   if (judged_ == trainer_.steps()) return;
   judged_ = trainer_.steps();
   if (!rank_0_says(comm_, static_cast<bool>(events_.judged))) return;
+  comm_.at({.phase = Phase::judging, .step = judged_});
   const Judgement judgement = trainer_.judge(options_.eval_batches);
   if (events_.judged) events_.judged(judged_, judgement);
 }

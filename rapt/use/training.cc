@@ -322,6 +322,7 @@ std::unique_ptr<TrainLoop> TrainingRun::begin(TrainEvents events) {
 }
 
 TrainingRun::Finished TrainingRun::finish() {
+  comm().at({.phase = Phase::ending, .step = trainer->steps()});
   trainer->finish(*store_);
   Finished done{.held_out = trainer->judge(plan_.options.eval_batches),
                 .model = memory_ ? "" : (fs::path(store_->folder()) / "model").string()};
