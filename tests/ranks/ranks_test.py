@@ -218,6 +218,17 @@ def wait_for_step(job, folder, step, seconds=40):
         time.sleep(0.05)
 
 
+def connected(port, seconds=20):
+    end = time.time() + seconds
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), 5)
+        except ConnectionRefusedError:
+            if time.time() > end:
+                raise
+            time.sleep(0.02)
+
+
 class Tests:
     def __init__(self, args, folder):
         self.rapt, self.tool, self.folder = args.rapt, args.tool, folder
@@ -430,6 +441,9 @@ class Tests:
             )
             for r in ("0", "2")
         ]
+        for said in (b"GET / HTTP/1.1\r\n\r\n" + bytes(64), b""):  # strangers are sent away
+            with contextlib.closing(connected(int(port))) as stranger:
+                stranger.sendall(said)
         texts = [j.communicate(timeout=30)[0] for j in jobs]
         check(
             "rank 0 names them",
