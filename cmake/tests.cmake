@@ -189,11 +189,16 @@ if(RAPT_PROGRAM AND CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RAPT_SANITIZE)
            ${CMAKE_BINARY_DIR})
   set_tests_properties(documented_commands PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 
+  # Files for clusters, as far as they can be checked without one.
+  add_test(NAME cluster_files COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/cluster_test.py --rapt
+           $<TARGET_FILE:rapt_cli>)
+
   # `rapt serve`, from outside: every route by value, what must not work, equal bits under load, mutated
   # requests, a storm of connections, clients from PyPI where that can be reached. They share toy models; the
   # first one that runs makes them.
   set(flags_of_mutate --count 4000)  # --long mutate: 100,000
-  foreach(name api tools vendors look lab train recipe security bits replay mutate load clients)
+  foreach(name api tools vendors look lab train recipe security bits replay continue
+               replicas mutate load clients)
     add_test(NAME serve_${name} COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/serve/${name}_test.py --rapt
              $<TARGET_FILE:rapt_cli> ${flags_of_${name}})
     set_tests_properties(serve_${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
