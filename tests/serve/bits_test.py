@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Every answer has the bits it would have alone: 2,000 requests in random overlap on a pool that is too small
-for them (pauses), with beginnings in common (prefix hits), clients that leave, and neighbours that edit and
-look. Each reply's hashes and texts equal those of the same request on a server that has nothing else to do;
-each request has a word of its own (a canary) that shows up in no other reply.
+for them (pauses), with beginnings in common (prefix hits), guessed tokens, answers of schemas and grammars,
+clients that leave, and neighbours that edit and look. Each reply's hashes and texts equal those of the same
+request on a server that has nothing else to do and guesses nothing; each request has a word of its own (a
+canary) that shows up in no other reply.
 
   tests/serve/bits_test.py [--rapt build/rapt] [--count 2000] [--seed 1]
 """
@@ -75,6 +76,10 @@ def make_request(draw, number, beginnings):
         path = "/v1/completions"
     if draw.random() < 0.15:
         body |= make_form(draw, canary, path)
+    elif draw.random() < 0.15:  # what repeats itself is guessed
+        lines = " | ".join(f'"{w} {w}. "' for w in WORDS[:4])
+        body |= draw.choice(({"grammar": f'root ::= "{canary}: " ({lines})+'},
+                             {"logit_bias": {str(draw.randrange(40, 500)): 12}}))
     return path, body
 
 
@@ -205,7 +210,8 @@ def main():
 
     # Alone: one after the other, nothing kept, room enough. (Two such servers share the work.)
     with contextlib.ExitStack() as stack:
-        alone = [stack.enter_context(Server(args, "--no-prefix-cache", "-t", "1")) for _ in range(2)]
+        alone = [stack.enter_context(Server(args, "--no-prefix-cache", "--speculate", "off", "-t", "1"))
+                 for _ in range(2)]
 
         def ask_alone(me, n, client):
             client = client or Client(alone[me])
@@ -289,13 +295,15 @@ def main():
     def total(name):
         return int(sum(v for k, v in metrics.items() if k.split("{")[0] == name))
     paused, cached = total("rapt_num_preemptions_total"), total("rapt_prompt_tokens_cached_total")
-    cancelled = total("rapt_cancelled_total")
+    cancelled, guessed = total("rapt_cancelled_total"), total("rapt_spec_decode_draft_tokens_total")
+    right = total("rapt_spec_decode_accepted_tokens_total")
     print(f"{args.count} requests, {counts['streams']} as streams; {paused} pauses, {cached} tokens found in "
-          f"the cache, {cancelled} left (of {counts['left']}), {counts['neighbours']} neighbours with "
-          f"edits, {counts['resent']} sent again")
+          f"the cache, {guessed} tokens guessed, {right} of them right, {cancelled} left (of "
+          f"{counts['left']}), {counts['neighbours']} neighbours with edits, {counts['resent']} sent again")
     # The test tests what it says.
     if args.count >= 1000:
         for what, n in (("pauses", paused), ("prefix hits", cached), ("cancels", cancelled),
+                        ("right guesses", right), ("wrong guesses", guessed - right),
                         ("neighbours", counts["neighbours"])):
             if n == 0:
                 fail(f"there were no {what}")
