@@ -14,9 +14,10 @@ import random
 import re
 import socket
 import sys
+import tempfile
 import threading
 
-from server import Fault, Server, arguments, expect, message, read_reply
+from server import Fault, Server, TOOLS_TEMPLATE, arguments, expect, message, read_reply
 
 CLIENTS = 32
 WORDS = ("the model attention layer head token of is and | ` yes no a size width float bits cache page "
@@ -29,8 +30,9 @@ def text(draw, words):
     return " ".join(draw.choice(WORDS) for _ in range(words))
 
 
-def make_request(draw, number, beginnings):
-    """A path and a body. What it asks is drawn; its canary stands in the prompt and in other fields."""
+def make_request(draw, number, beginnings, words=False):
+    """A path and a body. What it asks is drawn; its canary stands in the prompt and in other fields. words:
+    the template has some for functions, so the model may decide whether to call."""
     canary = f"qz{number:05}k"
     begin = draw.choice(beginnings) if draw.random() < 0.6 else text(draw, draw.randint(0, 12))
     body = {"max_tokens": draw.choice((1, 8, 16, 48, 120, 240)), "user": canary}
@@ -75,7 +77,7 @@ def make_request(draw, number, beginnings):
             body["echo"] = True
         path = "/v1/completions"
     if draw.random() < 0.15:
-        body |= make_form(draw, canary, path)
+        body |= make_form(draw, canary, path, words)
     elif draw.random() < 0.15:  # what repeats itself is guessed
         lines = " | ".join(f'"{w} {w}. "' for w in WORDS[:4])
         body |= draw.choice(({"grammar": f'root ::= "{canary}: " ({lines})+'},
@@ -83,7 +85,7 @@ def make_request(draw, number, beginnings):
     return path, body
 
 
-def make_form(draw, canary, path):
+def make_form(draw, canary, path, words):
     """What the answer must be. Its canary is in the schema: a grammar of another request would show."""
     schema = {"type": "object", "additionalProperties": False, "required": ["word", "n"],
               "properties": {"word": {"enum": [canary, canary + "!"]}, "n": {"type": "integer"},
@@ -92,8 +94,9 @@ def make_form(draw, canary, path):
     if kind == 0:
         return {"grammar": f'root ::= ("{canary}" | [a-z ]{{1,9}} "." ){{2,}}'}
     if kind == 1 and path.startswith("/v1/chat"):
+        ways = ("required", {"type": "function", "function": {"name": "f"}}, "auto")
         return {"tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}],
-                "tool_choice": "required"}
+                "tool_choice": draw.choice(ways if words else ways[:2])}
     return {"json_schema": schema} if kind < 3 else {"response_format": {"type": "json_object"}}
 
 
@@ -199,10 +202,15 @@ def main():
         parse.add_argument("--count", type=int, default=2000)
         parse.add_argument("--seed", type=int, default=1)
         parse.add_argument("--pool", default="160K")
+        parse.add_argument("--draft", action="store_true", help="the model itself guesses, instead of a look-up")
     args = arguments(__doc__, more)
     draw = random.Random(args.seed)
     beginnings = [text(draw, n) for n in (10, 30, 60, 120, 120)]
-    requests = [make_request(draw, i, beginnings) for i in range(args.count)]
+    requests = [make_request(draw, i, beginnings, True) for i in range(args.count)]
+    template = tempfile.NamedTemporaryFile("w", suffix=".jinja")
+    template.write(TOOLS_TEMPLATE)
+    template.flush()
+    common = ("--chat-template", template.name)
     styles = [(draw.random(), draw.random()) for _ in requests]
     solo, together = [None] * args.count, [None] * args.count
     bodies = [b""] * args.count
@@ -210,7 +218,7 @@ def main():
 
     # Alone: one after the other, nothing kept, room enough. (Two such servers share the work.)
     with contextlib.ExitStack() as stack:
-        alone = [stack.enter_context(Server(args, "--no-prefix-cache", "--speculate", "off", "-t", "1"))
+        alone = [stack.enter_context(Server(args, *common, "--no-prefix-cache", "--speculate", "off", "-t", "1"))
                  for _ in range(2)]
 
         def ask_alone(me, n, client):
@@ -222,7 +230,9 @@ def main():
             return client
         share(args.count, 2, ask_alone)
 
-    server = Server(args, "--pool", args.pool, "--queue", "1000", "--queue-wait", "600")
+    if args.draft:
+        common += ("--draft", args.models.chat)
+    server = Server(args, *common, "--pool", args.pool, "--queue", "1000", "--queue-wait", "600")
     over = threading.Event()
 
     def neighbour(me):  # somebody who always wants room, and changes what the model computes
