@@ -13,7 +13,7 @@ OPTIONS = {
     "repeat_penalty": 1.0, "repeat_last_n": 64, "frequency_penalty": 0.0, "presence_penalty": 0.0,
     "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "seed": None, "stop": (), "logit_bias": None,
     "ignore_eos": False, "samples": 1, "beams": 0, "length_penalty": 1.0, "logprobs": None, "chunk": 512,
-    "schema": None, "grammar": None,
+    "schema": None, "grammar": None, "lora": None,
 }
 _ALSO = {"temp": "temperature", "stops": "stop", "beam": "beams", "typical_p": "typical"}
 
@@ -57,10 +57,11 @@ def _schema_text(schema):
 
 class Times(Value):
     """Seconds before its turn, of reading the prompt, of writing; tokens of the prompt, those of them that
-    were found in the cache, and tokens of the answer (`dropped`: no longer seen, where the text streams)."""
+    were found in the cache, and tokens of the answer (`dropped`: no longer seen, where the text streams).
+    Of guesses at what comes next: how many were computed, and were right."""
 
     __slots__ = _fields = ("queue", "prompt", "answer", "prompt_tokens", "reused_tokens", "answer_tokens",
-                           "dropped_tokens")
+                           "dropped_tokens", "guessed_tokens", "right_guesses")
 
     @property
     def tokens_per_second(self):
@@ -269,7 +270,7 @@ class Stream:
     def _partial(self):
         sample = {"text": self.text, "ids": self.ids, "finish": "cancelled", "score": 0.0, "hash": 0,
                   "choices": [(p.id, p.logprob, p.top) for p in self._pieces if p.logprob is not None]}
-        return answer_of(self._model, sample, (0.0, 0.0, 0.0, 0, 0, len(sample["ids"]), 0), self._options,
+        return answer_of(self._model, sample, (0.0, 0.0, 0.0, 0, 0, len(sample["ids"]), 0, 0, 0), self._options,
                          self._prompt, self._chat)
 
     def __enter__(self):
