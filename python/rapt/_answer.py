@@ -270,8 +270,8 @@ class Stream:
     def _partial(self):
         sample = {"text": self.text, "ids": self.ids, "finish": "cancelled", "score": 0.0, "hash": 0,
                   "choices": [(p.id, p.logprob, p.top) for p in self._pieces if p.logprob is not None]}
-        return answer_of(self._model, sample, (0.0, 0.0, 0.0, 0, 0, len(sample["ids"]), 0, 0, 0), self._options,
-                         self._prompt, self._chat)
+        times = (0.0, 0.0, 0.0, 0, 0, len(sample["ids"]), 0, 0, 0)
+        return answer_of(self._model, sample, times, self._options, self._prompt, self._chat)
 
     def __enter__(self):
         return self

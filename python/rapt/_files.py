@@ -197,7 +197,8 @@ def _named_adapters(lora, models):
             raise UsageError(f"serve: lora {given!r}: of which model? 'MODEL:{name}', with one of "
                              f"{', '.join(models)}")
         if colon and model not in models:
-            raise UsageError(f"serve: lora {given!r}: no model is served as {model!r}, but {', '.join(models)}")
+            raise UsageError(f"serve: lora {given!r}: no model is served as {model!r}, but "
+                             f"{', '.join(models)}")
         if not name or name in taken:
             raise UsageError(f"serve: lora {given!r}: the name {name!r} is "
                              f"{'taken' if name else 'empty'}; give the adapter another one")

@@ -341,8 +341,8 @@ class Model:
         return _rapt.ask(self._engine(), ids, options, 0, listens, functions), ids, chat
 
     def adapter(self, path, scale=1.0):
-        """Opens a LoRA adapter for this model, a folder of PEFT or a GGUF file, to be used by answers that ask
-        for it: generate(…, lora=adapter)."""
+        """Opens a LoRA adapter for this model, a folder as PEFT saves it or a GGUF file; answers that ask for
+        it use it: generate(…, lora=adapter)."""
         path = os.fspath(path)
         return Adapter(self._state, _rapt.open_adapter(self._state, path, float(scale)), path)
 
@@ -371,8 +371,8 @@ class Model:
         mirostat_eta, seed (drawn, and kept in the answer), stop (a text or several), logit_bias ({id:
         value}), ignore_eos, logprobs (True, or how many others), samples (then a list of answers), beams,
         length_penalty, chunk (prompt tokens of a pass), schema (the answer is JSON of this schema: a dict,
-        its JSON, or a pydantic class), grammar (… a text of this grammar, GBNF), lora (adapters in the place
-        of those that load() was given: what adapter() gives, paths, a list, {path: scale}; () for none).
+        its JSON, or a pydantic class), grammar (… a text of this grammar, GBNF), lora (in the place of the
+        adapters that load() was given: what adapter() gives, paths, a list, {path: scale}; () for none).
 
         `on_token(piece)` hears each Piece; False ends the answer. `hooks`: functions that see and change
         values of every pass, {name: f(x, at)} as run_with_hooks() takes them; `at.rows` says which tokens x
