@@ -43,16 +43,35 @@ def options_of(given, what):
 
 
 def _schema_text(schema):
-    """A schema as JSON: of a dict, a text, or a class that says its own (pydantic's)."""
+    """A schema as JSON: of a dict, a text, or a class that says its own (pydantic's), whose objects then have
+    its fields alone: pydantic would drop others, and a small model does not come to their end."""
     import json
     if isinstance(schema, str):
         return schema
     if hasattr(schema, "model_json_schema"):
-        schema = schema.model_json_schema()
+        schema = _closed(schema.model_json_schema())
     try:
         return json.dumps(schema)
     except (TypeError, ValueError) as e:
         raise UsageError(f"schema: {e}; give a dict, its JSON, or a class with model_json_schema()") from None
+
+
+def _closed(schema):
+    if not isinstance(schema, dict):
+        return schema
+    out = dict(schema)
+    for key in ("properties", "$defs", "definitions"):
+        if key in out:
+            out[key] = {name: _closed(x) for name, x in out[key].items()}
+    for key in ("anyOf", "oneOf", "prefixItems"):
+        if key in out:
+            out[key] = [_closed(x) for x in out[key]]
+    for key in ("items", "additionalProperties"):
+        if key in out:
+            out[key] = _closed(out[key])
+    if "properties" in out:
+        out.setdefault("additionalProperties", False)
+    return out
 
 
 class Times(Value):
