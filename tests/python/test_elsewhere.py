@@ -62,7 +62,8 @@ def test_workers_of_a_torch_dataloader(tmp_path):
                 assert torch.equal(got, alone), way
             print("done")
         """))
-    done = subprocess.run([sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True,
+                          timeout=300)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
