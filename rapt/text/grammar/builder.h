@@ -46,6 +46,8 @@ struct GrammarLimits {
   static constexpr int kOpening = 128;  // rules that begin with a call of one another
   static constexpr std::size_t kWork = std::size_t{1} << 22;  // steps of compilation: below 200 ms
   static constexpr std::size_t kConfigurations = 64;  // ways to read an answer that are followed at once
+  // Visits of states for one mask: a walk of a large vocabulary takes about a million.
+  static constexpr std::uint64_t kMaskWork = std::uint64_t{1} << 24;
 };
 
 class GrammarBuilder {

@@ -48,6 +48,7 @@ class TrieWalk {
     if (node != kAll) i = node + 1, end = node + nodes[node].size, depth = nodes[node].depth;
     levels_[depth] = {from, 1, 0};
     while (i < end) {
+      stacks_.pay();
       const TokenTrie::Node n = nodes[i];
       if (run > 0 && trie_.run(i) <= run) {
         i += n.size;
@@ -116,6 +117,7 @@ StateMask make_state_mask(const Grammar& grammar, const TokenTrie& trie, std::ui
   unsigned run = grammar.states[state].run;
   if (run > 0) mask.bits = trie.slice(run);
   ReturnStacks stacks;
+  stacks.allow(GrammarLimits::kMaskWork);
   TrieWalk(grammar, trie, stacks, mask.bits).walk(TrieWalk::kAll, {state, 0}, &mask.pending, run);
   std::size_t count = 0;
   for (const std::uint64_t word : mask.bits) count += static_cast<std::size_t>(__builtin_popcountll(word));
@@ -235,6 +237,7 @@ class TokenConstraint final : public GrammarConstraint {
     const std::string& text = trie.text(static_cast<std::size_t>(id));
     if (text.empty()) return false;
     Configurations at = now_;
+    stacks_.allow(GrammarLimits::kMaskWork);
     for (const char b : text) {
       to.clear();
       for (const Configuration& c : at)
@@ -262,11 +265,13 @@ class TokenConstraint final : public GrammarConstraint {
     const TokenTrie& trie = grammar_->trie();
     bits.assign(trie.words(), 0);
     const std::size_t frames = stacks_.size();
+    stacks_.allow(GrammarLimits::kMaskWork);
     // Where a rule may end here, what follows it may come, too.
     Configurations all = now_;
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!g.states[all[i].state].final || all[i].stack == 0) continue;
       const Configuration below{stacks_[all[i].stack].state, stacks_[all[i].stack].below};
+      stacks_.pay(1 + all.size() / 8);
       if (std::find(all.begin(), all.end(), below) == all.end()) all.push_back(below);
     }
     TrieWalk walk(g, trie, stacks_, bits);

@@ -338,6 +338,7 @@ class SchemaCompiler {
     const std::string_view name = choice.one ? "oneOf" : "anyOf";
     const Json::Array& list = schema_list(choice.schema, name);
     for (std::size_t i = 0; i < list.size(); ++i) {
+      budget_.pay(8 * from.choices.size() + from.schemas.size() / 16);
       Gathered branch = from;
       SchemaSet above = choice.above;
       gather(number(list[i]), above, branch);
@@ -675,6 +676,7 @@ class SchemaCompiler {
     for (std::size_t i = 0; i < all.size(); ++i) {
       for (std::size_t k = 0; k < all.size(); ++k) {
         if (i == k) continue;
+        budget_.pay(1 + all[i].branches.size() * all[k].branches.size() / 8);
         std::optional<std::uint32_t> differ;
         for (const auto& [schema, branch] : all[i].branches)
           for (const auto& [other, taken] : all[k].branches)
