@@ -384,12 +384,11 @@ class SocketLinks final : public Links {
     return concat(n == 1 ? "rank " : "ranks ", join(names), n > 8 ? " …" : "");
   }
   [[noreturn]] void fail_late() const {
-    fail(
-        "ranks: rank ", rank(), " of ", size(), " has waited ", static_cast<int>(patience_), " s for ",
-        missing(), " at ", launch_.address, " port ", launch_.port,
-        why_.empty() ? "" : concat(" (", why_, ")"),
-        ": are all started, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT and one build, and may they "
-        "connect to each other? RAPT_RANK_CONNECT sets how long they wait, in seconds");
+    fail("ranks: rank ", rank(), " of ", size(), " has waited ", static_cast<int>(patience_), " s for ",
+         missing(), " at ", launch_.address, " port ", launch_.port,
+         why_.empty() ? "" : concat(" (", why_, ")"),
+         ": are all started, of one build, with the same WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and may they "
+         "connect to each other? RAPT_RANK_CONNECT sets how long they wait, in seconds");
   }
 
   void meet_as_first() {

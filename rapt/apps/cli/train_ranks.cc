@@ -152,21 +152,25 @@ std::string TrainRank::about(const Device& device, const TrainingRun& training, 
   if (comm_->size() == 1) return "";
   const auto ranks = static_cast<double>(comm_->size());
   Dim least = o.accumulate, most = 0;
+  std::size_t nodes = 0;  // sums of its leaves that a rank sends, at most
   for (int r = 0; r < comm_->size(); ++r) {
     const LeafRange range = leaves_of(o.accumulate, r, comm_->size());
     least = std::min(least, range.end - range.first), most = std::max(most, range.end - range.first);
+    LeafTree<char> tree;
+    for (Dim i = range.first; i < range.end; ++i) tree.push({.first = i, .value = 0}, [](char&, char) {});
+    nodes = std::max(nodes, tree.nodes().size());
   }
   const TrainMemory m =
       train_memory(training.checkpoint->model->recipe, o.optimizer, device.real, std::max<Dim>(most, 1));
   const double memory = m.weights + m.gradients + m.moments / ranks;
-  const double sent = 2 * m.weights * (1 - 1 / ranks);
+  const double sent = (static_cast<double>(nodes) + 1) * m.weights * (1 - 1 / ranks);
   std::string out =
       concat(comm_->size(), " ranks by ", name_of(launch_.by), launch_.mpi.empty() ? " over sockets" : "",
              ", ", counted(device.threads(), "thread"), " each; ", with_commas(o.accumulate),
              o.accumulate > 1 ? " batches" : " batch", " a step, ",
              least == most ? concat(most) : concat(least, " to ", most),
              " a rank; weights, gradients and moments of a rank ", byte_count(memory),
-             ", sent by it in a step ", byte_count(sent));
+             ", sent by it in a step at most ", byte_count(sent));
   if (least == 0)
     out += concat("; ", static_cast<Dim>(ranks) - o.accumulate, " of ", comm_->size(),
                   " ranks have no batch to compute: --accumulate ", comm_->size(), " would give each one");
