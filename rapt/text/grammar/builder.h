@@ -85,6 +85,8 @@ class GrammarBuilder {
   Node json_string(int min_length = 0, int max_length = -1);  // in code points; quotes included
   // A JSON value that this schema allows (docs/schema.md). `where` names the schema in messages.
   Node schema(const Json& schema, std::string_view where = "schema");
+  // … that is an object, whatever else the schema allows.
+  Node object_schema(const Json& schema, std::string_view where = "schema");
 
   // Any text, also the empty one, that contains none of `stops`; among it may stand the special tokens
   // `inside`. Followed by literal(stop) it is what stands before the first of them.

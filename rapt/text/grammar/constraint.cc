@@ -137,8 +137,9 @@ StateMask make_state_mask(const Grammar& grammar, const TokenTrie& trie, std::ui
 
 class TokenConstraint final : public GrammarConstraint {
  public:
-  TokenConstraint(std::shared_ptr<const TokenGrammar> grammar, std::vector<std::int32_t> ends)
-      : grammar_(std::move(grammar)), ends_(std::move(ends)) {
+  TokenConstraint(std::shared_ptr<const TokenGrammar> grammar, std::vector<std::int32_t> ends,
+                  std::int64_t least)
+      : grammar_(std::move(grammar)), ends_(std::move(ends)), left_(least) {
     const Grammar& g = grammar_->grammar();
     now_ = {{g.rules[g.root].start, 0}};
   }
@@ -148,7 +149,7 @@ class TokenConstraint final : public GrammarConstraint {
   void mask(std::span<std::uint64_t> allowed) override {
     // End ids may lie behind the vocabulary of the tokenizer, so they are asked before the words are changed.
     ends_asked_.clear();
-    if (ended_ || may_end()) {
+    if (end_allowed()) {
       for (const std::int32_t id : ends_) {
         const auto i = static_cast<std::size_t>(id);
         if (id >= 0 && i / 64 < allowed.size() && get_bit(allowed, i)) ends_asked_.push_back(i);
@@ -172,13 +173,14 @@ class TokenConstraint final : public GrammarConstraint {
   bool allows(std::int32_t id) override {
     Configurations to;
     const std::size_t size = stacks_.size();
-    const bool yes = follow(id, to) || (is_end(id) && (ended_ || may_end()));
+    const bool yes = follow(id, to) || (is_end(id) && end_allowed());
     stacks_.shrink(size);
     return yes;
   }
 
   void accept(std::int32_t id) override {
     Configurations to;
+    --left_;
     if (follow(id, to)) {
       now_ = std::move(to);
       if (stacks_.size() > kMostFrames) compact();
@@ -214,6 +216,7 @@ class TokenConstraint final : public GrammarConstraint {
     std::vector<std::uint64_t> bits;
   };
 
+  bool end_allowed() const { return ended_ || (may_end() && (left_ <= 0 || at_end())); }
   bool is_end(std::int32_t id) const { return std::find(ends_.begin(), ends_.end(), id) != ends_.end(); }
 
   bool is_symbol(std::int32_t id) const {
@@ -311,6 +314,7 @@ class TokenConstraint final : public GrammarConstraint {
 
   std::shared_ptr<const TokenGrammar> grammar_;
   std::vector<std::int32_t> ends_;
+  std::int64_t left_;  // tokens that come before an end
   Configurations now_;
   ReturnStacks stacks_;
   bool ended_ = false;
@@ -341,8 +345,8 @@ std::shared_ptr<const TokenGrammar> make_token_grammar(std::shared_ptr<const Gra
 std::size_t memory_of(const TokenGrammar& grammar) { return grammar.memory(); }
 
 std::unique_ptr<GrammarConstraint> make_constraint(std::shared_ptr<const TokenGrammar> grammar,
-                                                   std::vector<std::int32_t> ends) {
-  return std::make_unique<TokenConstraint>(std::move(grammar), std::move(ends));
+                                                   std::vector<std::int32_t> ends, std::int64_t least) {
+  return std::make_unique<TokenConstraint>(std::move(grammar), std::move(ends), least);
 }
 
 }  // namespace rapt

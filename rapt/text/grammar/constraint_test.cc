@@ -147,6 +147,26 @@ TEST(GrammarMask, EndsOnlyWhereTheTextMayEnd) {
   EXPECT_EQ(none, std::vector<std::uint64_t>(toy.trie->words(), 0));
 }
 
+// So many tokens come before an end, where there are any to go on with.
+TEST(GrammarMask, EndsLaterWhereThatIsWanted) {
+  const GrammarToy toy(grammar_from_schema_text(R"({"anyOf": [{"type": "integer"}, {"const": null}]})"));
+  const std::int32_t end = toy.special(0);
+  const auto number = make_constraint(toy.grammar, {end}, 3), null = make_constraint(toy.grammar, {end}, 9);
+  for (const char digit : std::string_view("123")) {
+    EXPECT_FALSE(number->allows(end));
+    const auto copy = number->copy();
+    ASSERT_NO_FATAL_FAILURE(expect_mask(*number, toy, "number"));
+    number->accept(digit);
+    EXPECT_FALSE(copy->allows(end));
+  }
+  EXPECT_TRUE(number->allows(end));
+  for (const char letter : std::string_view("null")) null->accept(letter);
+  EXPECT_TRUE(null->allows(end));
+  ASSERT_NO_FATAL_FAILURE(expect_mask(*null, toy, "null"));
+  null->accept(end);
+  EXPECT_TRUE(null->allows(end));
+}
+
 TEST(GrammarMask, SpecialTokensAreNoText) {
   const auto make = [](std::int32_t open, std::int32_t inside) {
     GrammarBuilder b;

@@ -227,6 +227,12 @@ TEST(GrammarSchema, ReferencesAndCombinations) {
   EXPECT_TRUE(schema_accepts(kinds, R"({"kind":"a","x":1})"));
   EXPECT_FALSE(schema_accepts(kinds, R"({"kind":"a","x":"s"})"));
   EXPECT_TRUE(schema_accepts(kinds, R"({"kind":"b","x":"s"})"));
+  // Equal constants: 1 and 1.0, members in any order; and no others.
+  const char* both = R"({"enum": [1, "1", {"a": 1, "b": [2.50]}, true, null],
+      "allOf": [{"enum": [{"b": [2.5], "a": 1.0}, 1.0, [1], "true"]}]})";
+  for (const char* yes : {"1", R"({"b":[2.5],"a":1})"}) EXPECT_TRUE(schema_accepts(both, yes)) << yes;
+  for (const char* no : {R"("1")", "true", "null", "[1]", R"("true")"})
+    EXPECT_FALSE(schema_accepts(both, no));
   EXPECT_TRUE(schema_accepts(R"({"enum": [1, "a\n", {"x": [1, 2]}], "minLength": 2})", R"("a\n")"));
   EXPECT_TRUE(schema_accepts(R"({"enum": [1, "a", {"x": [1, 2]}], "minLength": 2})", R"({"x": [1, 2]})"));
   EXPECT_FALSE(schema_accepts(R"({"enum": [1, "a", {"x": [1, 2]}], "minLength": 2})", R"("a")"));
