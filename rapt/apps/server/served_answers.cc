@@ -48,11 +48,8 @@ std::string introduction(const ToolRequest& tools) {
 }  // namespace
 
 ServedAnswers::ServedAnswers(const ChatTemplate* chat, std::shared_ptr<const Tokenizer> tokenizer,
-                             std::vector<std::int32_t> ends, std::size_t most_bytes)
-    : tokenizer_(std::move(tokenizer)),
-      ends_(std::move(ends)),
-      most_bytes_(most_bytes),
-      plain_(plain_call_form()) {
+                             std::vector<std::int32_t> ends)
+    : tokenizer_(std::move(tokenizer)), ends_(std::move(ends)), plain_(plain_call_form()) {
   std::vector<std::string> stops;
   for (const std::int32_t id : ends_)
     if (id >= 0 && id < tokenizer_->size()) stops.push_back(tokenizer_->text_of(id));
@@ -181,7 +178,6 @@ std::shared_ptr<const TokenGrammar> ServedAnswers::grammar(const CompletionReque
     const std::lock_guard hold(lock_);
     if (const auto it = known_.find(key); it != known_.end()) {
       made_.splice(made_.begin(), made_, it->second);
-      make_room();
       return made_.front().second;
     }
     if (!trie_) trie_ = make_token_trie(*tokenizer_);
@@ -196,25 +192,11 @@ std::shared_ptr<const TokenGrammar> ServedAnswers::grammar(const CompletionReque
   if (const auto it = known_.find(key); it != known_.end()) return it->second->second;
   made_.emplace_front(key, made);
   known_[key] = made_.begin();
-  make_room();
-  return made;
-}
-
-// Masks are made while answers are written, so what was small when it came may be large now. The latest
-// stays.
-void ServedAnswers::make_room() {
-  std::size_t bytes = 0;
-  for (const auto& [key, grammar] : made_) bytes += memory_of(*grammar);
-  while (made_.size() > 1 && (made_.size() > kMostGrammars || bytes > most_bytes_)) {
-    bytes -= std::min(bytes, memory_of(*made_.back().second));
+  if (made_.size() > kMostGrammars) {
     known_.erase(made_.back().first);
     made_.pop_back();
   }
-}
-
-std::size_t ServedAnswers::kept_grammars() {
-  const std::lock_guard hold(lock_);
-  return made_.size();
+  return made;
 }
 
 }  // namespace rapt::server

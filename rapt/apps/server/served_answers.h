@@ -28,12 +28,10 @@ namespace rapt::server {
 
 class ServedAnswers {
  public:
-  // Grammars that are kept, and bytes of them with their masks: beyond, those that were not used for longest
-  // go.
-  static constexpr std::size_t kMostGrammars = 64, kMostBytes = std::size_t{256} << 20;
+  static constexpr std::size_t kMostGrammars = 64;
   // chat: null without a template. ends: ids that end an answer.
   ServedAnswers(const ChatTemplate* chat, std::shared_ptr<const Tokenizer> tokenizer,
-                std::vector<std::int32_t> ends, std::size_t most_bytes = kMostBytes);
+                std::vector<std::int32_t> ends);
 
   // The messages and the variables for the template. Fails where functions are offered (automatically) that
   // the template has no words for.
@@ -49,16 +47,13 @@ class ServedAnswers {
   // After set_form(). null: anything may be answered. Fails with an ApiError 400 that names the schema's
   // keyword and place. Any thread; takes up to a fifth of a second where the grammar is new.
   std::shared_ptr<const Constraint> constraint(const CompletionRequest& asked);
-  std::size_t kept_grammars();
 
  private:
   const CallForm& calls() const { return form_.calls.known() ? form_.calls : plain_; }
   std::shared_ptr<const TokenGrammar> grammar(const CompletionRequest& asked);
-  void make_room();  // with the lock
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const std::vector<std::int32_t> ends_;
-  const std::size_t most_bytes_;
   AnswerForm form_;  // as the template shows it
   CallForm plain_;  // where it shows no calls
   AnswerForm plain_form_;  // form_ with these

@@ -18,7 +18,6 @@ class TokenGrammar {
       : grammar_(std::move(grammar)), trie_(std::move(trie)), masks_(grammar_->states.size(), kMaskMemory) {}
   const Grammar& grammar() const { return *grammar_; }
   const TokenTrie& trie() const { return *trie_; }
-  std::size_t memory() const { return sizeof(*this) + grammar_->memory() + masks_.memory(); }
   // `own` keeps it where there is no room for more.
   const StateMask& mask(std::uint32_t state, std::unique_ptr<const StateMask>& own) const;
 
@@ -341,8 +340,6 @@ std::shared_ptr<const TokenGrammar> make_token_grammar(std::shared_ptr<const Gra
                                                        std::shared_ptr<const TokenTrie> vocabulary) {
   return std::make_shared<const TokenGrammar>(std::move(grammar), std::move(vocabulary));
 }
-
-std::size_t memory_of(const TokenGrammar& grammar) { return grammar.memory(); }
 
 std::unique_ptr<GrammarConstraint> make_constraint(std::shared_ptr<const TokenGrammar> grammar,
                                                    std::vector<std::int32_t> ends, std::int64_t least) {

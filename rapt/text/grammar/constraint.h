@@ -25,8 +25,6 @@ class TokenGrammar;
 std::shared_ptr<const TokenTrie> make_token_trie(const Tokenizer& tokenizer);
 std::shared_ptr<const TokenGrammar> make_token_grammar(std::shared_ptr<const Grammar> grammar,
                                                        std::shared_ptr<const TokenTrie> vocabulary);
-// In bytes, with the masks that it keeps by now; those of states that all grammars have are the vocabulary's.
-std::size_t memory_of(const TokenGrammar& grammar);
 
 class GrammarConstraint : public Constraint {
  public:

@@ -6,14 +6,6 @@
 
 namespace rapt {
 
-std::size_t Grammar::memory() const {
-  const auto of = [](const auto& list) { return list.size() * sizeof(list[0]); };
-  std::size_t n = sizeof(*this) + of(states) + of(ranges) + of(rows) + of(calls) + of(special_edges) +
-                  of(rules) + of(specials);
-  for (const Rule& r : rules) n += of(r.first_specials);
-  return n;
-}
-
 // ------------------------------------------------------------------------------------------------- stacks
 std::size_t ReturnStacks::slot(const Frame& f) const {
   std::uint64_t h = (std::uint64_t{f.state} << 32 | f.below) * 0x9E3779B97F4A7C15u;

@@ -57,7 +57,6 @@ class Grammar {
   std::uint32_t root = 0;  // the rule of the whole text
   std::uint32_t shared = 0;  // states below are those of every grammar: JSON strings, numbers, any value
   std::size_t steps = 0;  // that compiling took
-  std::size_t memory() const;  // about so many bytes
 
   std::uint32_t next(std::uint32_t state, std::uint8_t byte) const {
     const State& s = states[state];
