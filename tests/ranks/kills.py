@@ -160,7 +160,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     args.rapt = os.path.abspath(args.rapt)
-    found = [x for x in launchers(os.path.dirname(args.rapt)) if x.name == args.launcher]
+    which = "sockets" if args.launcher == "sockets" else "mpi"
+    found = [x for x in launchers(os.path.dirname(args.rapt), which) if x.name == args.launcher]
     if not found:
         sys.exit(f"no {args.launcher} here")
     draw, begun = random.Random(args.seed), time.time()
