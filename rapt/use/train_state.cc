@@ -60,7 +60,7 @@ std::vector<StoredFile> Trainer::files() const {
         [&](const std::string& name, Weight& w) { tensors.push_back(stored_weight(name, w, false)); });
   else
     s.optimizer.each_part([&](const Weight& of, const std::string& name, Weight& part, Dim) {
-      const Weight whole = gather_state(s.comm, s.model, s.shards, of, name, part);
+      const Weight whole = gather_state(s.comm, s.model, s.deal.shards, of, name, part);
       tensors.push_back(stored_weight(name, whole, false));
     });
   out.push_back({kOptimizerFile, safetensors_bytes(tensors, format)});
