@@ -11,7 +11,7 @@ if(RAPT_TEST_SET STREQUAL core)
 elseif(RAPT_TEST_SET STREQUAL threads)
   list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(base/base_test|comm/comm_test|http/server_test)")
   list(FILTER end_to_end INCLUDE REGEX
-       "/((threads|schedules|train_ranks|engine[a-z_]*)_test|schedules|model_tools|toy_checkpoint)\\.cc$")
+       "/((threads|schedules|train_exchange|engine[a-z_]*)_test|schedules|model_tools|toy_checkpoint)\\.cc$")
 elseif(RAPT_TEST_SET STREQUAL load)
   list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(tensor|ops|recipe|nn|io|image|load)/")
   list(FILTER end_to_end INCLUDE REGEX "/((family|hostile_config|hostile_model|checkpoint|block_files|\
@@ -99,6 +99,16 @@ if(RAPT_PROGRAM AND NOT RAPT_SANITIZE)
   target_link_libraries(rapt_allocation_tests PRIVATE rapt_program GTest::gtest_main)
   target_include_directories(rapt_allocation_tests PRIVATE ${PROJECT_SOURCE_DIR})
   gtest_discover_tests(rapt_allocation_tests PROPERTIES TIMEOUT 600)
+endif()
+
+# A rank of several, which a launcher starts (tests/ranks/ranks_test.py).
+if(RAPT_PROGRAM AND NOT RAPT_SANITIZE)
+  add_executable(rapt_ranks_tool tests/ranks/ranks_tool.cc)
+  target_link_libraries(rapt_ranks_tool PRIVATE rapt)
+  set_target_properties(rapt_ranks_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  if(RAPT_MPI_MODULES)
+    add_dependencies(rapt_ranks_tool ${RAPT_MPI_MODULES})
+  endif()
 endif()
 
 # Mutated files of every kind, opened as a user would (tests/attack/attack.cc): a few here, many in

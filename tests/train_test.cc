@@ -19,20 +19,14 @@
 #include "rapt/use/train.h"
 #include "tests/build_kind.h"
 #include "tests/tools.h"
-#include "tests/training_toys.h"
+#include "tests/train_tools.h"
 
 namespace rapt {
 namespace {
 
-using test::Chain;
-using test::options;
-using test::small;
-using test::TempFolder;
-using test::Uneven;
-using test::weights_of;
 using testing::HasSubstr;
 
-const std::atomic<int> kNever{0};
+using namespace test;
 
 TEST(Train, LearnsAChain) {
   Device device({.threads = 2});

@@ -40,6 +40,7 @@ class CountedComm final : public Comm {
     of_.broadcast(bytes, from);
   }
   [[noreturn]] void abort(const std::string& why) override { of_.abort(why); }
+  void at(const Doing& doing) override { of_.at(doing); }
 
   Traffic sent;  // not to be read while a step runs
 

@@ -232,6 +232,7 @@ std::vector<double> Trainer::State::compute(const std::vector<TrainBatch>& batch
   for (std::size_t i = 0; i < batches.size() && finite; ++i) {
     const TrainBatch& b = batches[i];
     const bool last = exchange && i + 1 == batches.size();
+    comm.at({.phase = Phase::computing, .step = step + 1, .leaf = first + static_cast<Dim>(i)});
     Tensor loss;
     if (b.counted > 0) {
       const TimedScope span(timeline, Timeline::Lane::compute, concat("forward ", first + static_cast<Dim>(i)));
@@ -266,6 +267,7 @@ std::vector<double> Trainer::State::compute(const std::vector<TrainBatch>& batch
   }
   if (!exchange->started()) exchange->start(options.accumulate, own, {}, gradients);  // none, or a bad one
   exchange->pass(0);
+  comm.at({.phase = Phase::exchanging, .step = step + 1});
   const TimedScope span(timeline, Timeline::Lane::compute, "wait");
   exchange->finish();
   return exchange->losses;
@@ -283,6 +285,7 @@ StepReport Trainer::step() {
     Dim targets, rows;
   };
   std::vector<Count> counts;
+  s.comm.at({.phase = Phase::reading, .step = s.step + 1});
   for (Dim i = mine.first; i < mine.end; ++i) {
     batches.push_back(s.data.batch(s.cursor + static_cast<std::uint64_t>(i)));
     counts.push_back({batches.back().counted, rows_of(batches.back())});
@@ -347,6 +350,7 @@ StepReport Trainer::step() {
   if (looked) report.health = s.health.finish();
 
   if (report.why.empty()) {
+    s.comm.at({.phase = Phase::updating, .step = s.step + 1});
     const double factor = o.schedule.at(s.step) * (s.slow > 0 ? 0.5 : 1);
     report.rate = factor * o.optimizer.rate;
     {
@@ -400,38 +404,64 @@ void Trainer::note_times(Timeline* timeline) {
 
 std::uint64_t Trainer::next_batch() const { return state_->cursor; }
 const TrainOptions& Trainer::options() const { return state_->options; }
+Comm& Trainer::comm() const { return state_->comm; }
 Optimizer& Trainer::optimizer() { return state_->optimizer; }
 
+// Batches are dealt to the ranks one by one; what was found is added in the order of batches, target by
+// target, as one rank does.
 Judgement Trainer::judge(Dim batches) {
   State& s = *state_;
   const Dim there = s.data.held_out(), n = batches > 0 ? std::min(batches, there) : there;
   struct Averages {  // stand in the model meanwhile, and nobody else looks at it
-    Optimizer& optimizer;
+    State& s;
     std::optional<Lease> lease;  // none where there are no averages, or the run is finished: they stand there
-    explicit Averages(Optimizer& o, Device& device) : optimizer(o) {
-      if (!o.has_ema() || o.averaged()) return;
-      lease.emplace(device.team());
-      optimizer.swap_ema();
+    explicit Averages(State& of) : s(of) {
+      if (!s.optimizer.has_ema() || s.optimizer.averaged()) return;
+      lease.emplace(s.device.team());
+      s.swap_averages();
+    }
+    void leave() {
+      if (lease) s.swap_averages();
+      lease.reset();
     }
     ~Averages() {
-      if (lease) optimizer.swap_ema();
+      if (lease) s.optimizer.swap_ema();  // an exception: of several ranks the job is over
     }
-  } const averages(s.optimizer, s.device);
+  } averages(s);
+  struct Found {
+    Dim right = 0, counted = 0;
+  };
+  const auto ranks = static_cast<std::size_t>(s.comm.size());
   Run run(s.device);
   Judgement out;
-  Evaluation sofar;
-  for (Dim i = 0; i < n; ++i) {
-    const TrainBatch b = s.data.held_out_batch(i);
-    run.reset();
-    Tensor logits;
-    Taps taps;  // the logits of the pass, where it makes them
-    taps.see(site::logits, [&](const Tapped& t) { logits = t.value; });
-    run.taps = &taps;
-    const Loss loss = s.loss(run, b);
-    sofar.add(logits, loss.rows, b.targets);
+  Evaluation all;
+  for (Dim first = 0; first < n; first += s.comm.size()) {
+    std::vector<double> losses;  // of this rank's batch: the targets that count
+    Found found;
+    if (const Dim mine = first + s.comm.rank(); mine < n) {
+      const TrainBatch b = s.data.held_out_batch(mine);
+      run.reset();
+      Tensor logits;
+      Taps taps;  // the logits of the pass, where it makes them
+      taps.see(site::logits, [&](const Tapped& t) { logits = t.value; });
+      run.taps = &taps;
+      const Loss loss = s.loss(run, b);
+      for (std::size_t i = 0; i < b.targets.size(); ++i)
+        if (b.targets[i] >= 0) losses.push_back(loss.rows.at(static_cast<Dim>(i)));
+      Evaluation batch;
+      batch.add(logits, loss.rows, b.targets);
+      found = {batch.right, batch.counted};
+    }
+    std::vector<std::size_t> counts;
+    for (const Found& f : gather<Found>(s.comm, {&found, 1}, std::vector<std::size_t>(ranks, 1))) {
+      all.right += f.right, all.counted += f.counted;
+      counts.push_back(static_cast<std::size_t>(f.counted));
+    }
+    for (const double loss : gather<double>(s.comm, losses, counts)) all.loss += loss;
   }
-  out.counted = sofar.counted;
-  if (out.counted > 0) out.loss = sofar.mean(), out.accuracy = sofar.accuracy();
+  averages.leave();
+  out.counted = all.counted;
+  if (out.counted > 0) out.loss = all.mean(), out.accuracy = all.accuracy();
   return out;
 }
 

@@ -95,10 +95,10 @@ void check_train_memory(const Recipe& resolved, const OptimizerOptions& optimize
 class Trainer {
  public:
   // With `comm`, one of several ranks, each with a model, data and options that are alike: step() is a step
-  // of them all, and its bits are those of one rank. Each computes some of a step's leaves and moves some of
-  // the weights (ranks.h), and all look at the held-out part. files() is a call of them all, too; what it
-  // returns is the same on every rank and for any number of them. No averages are kept (ema), and TrainLoop,
-  // which saves when one rank's clock says so, is for one rank.
+  // of them all, and its bits are those of one rank. Each computes some of a step's leaves, moves some of the
+  // weights (ranks.h) and looks at some of the held-out part. judge(), files(), restore(), rewind() and
+  // finish() are calls of them all, too, with the same results on every rank and for any number of them;
+  // stores are read by rank 0 alone.
   Trainer(Device& device, Model& model, const TrainData& data, const TrainOptions& options,
           Comm* comm = nullptr);
   ~Trainer();
@@ -110,6 +110,7 @@ class Trainer {
   Dim steps() const;
   std::uint64_t next_batch() const;  // number of the first one that the next step reads
   const TrainOptions& options() const;
+  Comm& comm() const;
   // Scratch memory of a step over the first batch, in bytes: passes over at most `rows` of its rows, and a
   // line through them.
   double step_bytes(Dim rows = 48, std::size_t piece = std::size_t{128} << 20);
@@ -138,22 +139,25 @@ class Trainer {
   void finish(const Store& store);
 
  private:
+  void average_states(const Store& store);
+
   struct State;
   std::unique_ptr<State> state_;
 };
 
-struct TrainEvents {  // all may be absent
+struct TrainEvents {  // all may be absent; of several ranks, rank 0 hears them
   std::function<void(const StepReport&)> step;
   std::function<void(Dim step, const Judgement&)> judged;
   std::function<void(const Stored&)> saved;
   std::function<void(const std::string&)> say;  // every decision, in words
   std::function<double()> clock;  // minutes, for save_minutes; absent: the machine's
-  // That make a saved state a model folder of its own.
+  // That make a saved state a model folder of its own. Alike on all ranks.
   std::function<std::vector<StoredFile>()> extra_files;
 };
 
 // The run step by step, for programs with a loop of their own, between whose steps they may do what they
-// like. The trainer, its options and the store must outlive it.
+// like. The trainer, its options and the store must outlive it. Of several ranks each has one; every call is
+// one of them all. Rank 0 decides when a state is due, and its store is the one that is read.
 class TrainLoop {
  public:
   // Resumes from the newest valid state of `store`, or saves the beginning.
@@ -162,12 +166,15 @@ class TrainLoop {
   // One step, and what is due after it: a look at the held-out part, a state saved, or back to the last one.
   StepReport step();
   void save();  // where something happened since the last state
+  // Whether some rank was asked to stop.
+  bool stopped(const std::atomic<int>& stop);
   // Saves; of a run that came to its end, judges where nobody did, and returns true.
   bool end();
 
  private:
   void say(const std::string& text) const;
   double minutes() const;
+  std::optional<Stored> newest();
   void save_state();
   void judge();
   void go_back(const StepReport& report);
@@ -175,13 +182,14 @@ class TrainLoop {
   Trainer& trainer_;
   const TrainOptions& options_;
   Store& store_;
+  Comm& comm_;
   const TrainEvents events_;
   Dim saved_ = 0, judged_ = -1;  // steps of the last state, and of the last look
   double saved_at_ = 0;
 };
 
-// The whole run: resumes, steps, judges, saves, rewinds. `stop`: set from a signal handler; the step is
-// finished, the state saved, and the run returns false.
+// The whole run: resumes, steps, judges, saves, rewinds. `stop`: set from a signal handler, of any rank; the
+// step is finished, the state saved, and the run returns false.
 bool train(Trainer& trainer, const TrainOptions& options, Store& store, const TrainEvents& events,
            const std::atomic<int>& stop);
 

@@ -3,13 +3,27 @@
 #include <chrono>
 
 #include "rapt/base/text.h"
+#include "rapt/use/together.h"
 #include "rapt/use/train.h"
 
 namespace rapt {
+namespace {
+
+// Of several ranks one speaks; what becomes part of a state is every rank's.
+TrainEvents heard_by(int rank, TrainEvents events) {
+  if (rank == 0) return events;
+  return {.clock = std::move(events.clock), .extra_files = std::move(events.extra_files)};
+}
+
+}  // namespace
 
 TrainLoop::TrainLoop(Trainer& trainer, const TrainOptions& options, Store& store, TrainEvents events)
-    : trainer_(trainer), options_(options), store_(store), events_(std::move(events)) {
-  if (const std::optional<Stored> last = store_.latest([&](const std::string& text) { say(text); })) {
+    : trainer_(trainer),
+      options_(options),
+      store_(store),
+      comm_(trainer.comm()),
+      events_(heard_by(comm_.rank(), std::move(events))) {
+  if (const std::optional<Stored> last = newest()) {
     for (const std::string& note : trainer_.restore(store_, *last)) say(note);
     saved_ = last->step;
     say(concat("goes on from ", last->folder, " (step ", last->step, ")"));
@@ -30,12 +44,32 @@ double TrainLoop::minutes() const {
       .count();
 }
 
+std::optional<Stored> TrainLoop::newest() {
+  if (comm_.size() == 1) return store_.latest([&](const std::string& text) { say(text); });
+  const std::string found = on_rank_0(comm_, [&]() -> std::string {
+    const std::optional<Stored> last = store_.latest([&](const std::string& text) { say(text); });
+    if (!last) return "";
+    Json j = Json::Object{};
+    j.set("step", last->step);
+    j.set("folder", last->folder);
+    j.set("state", last->state);
+    return j.dump(0);
+  });
+  if (found.empty()) return std::nullopt;
+  const Json j = parse_json(found, "the newest state");
+  return Stored{j.find("step")->integer(), j.find("folder")->string(), *j.find("state")};
+}
+
 void TrainLoop::save_state() {
+  comm_.at({.phase = Phase::saving, .step = trainer_.steps()});
   std::vector<StoredFile> files = trainer_.files();
   if (events_.extra_files)
     for (StoredFile& f : events_.extra_files()) files.push_back(std::move(f));
-  const Stored stored = store_.save(trainer_.steps(), files, trainer_.state());
-  if (events_.saved) events_.saved(stored);
+  on_rank_0(comm_, [&] {
+    const Stored stored = store_.save(trainer_.steps(), files, trainer_.state());
+    if (events_.saved) events_.saved(stored);
+    return "";
+  });
 }
 
 void TrainLoop::save() {
@@ -47,11 +81,14 @@ void TrainLoop::save() {
 void TrainLoop::judge() {
   if (judged_ == trainer_.steps()) return;
   judged_ = trainer_.steps();
-  if (events_.judged) events_.judged(judged_, trainer_.judge(options_.eval_batches));
+  if (!rank_0_says(comm_, static_cast<bool>(events_.judged))) return;
+  comm_.at({.phase = Phase::judging, .step = judged_});
+  const Judgement judgement = trainer_.judge(options_.eval_batches);
+  if (events_.judged) events_.judged(judged_, judgement);
 }
 
 void TrainLoop::go_back(const StepReport& r) {
-  const std::optional<Stored> back = store_.latest([&](const std::string& text) { say(text); });
+  const std::optional<Stored> back = newest();
   if (!back)
     fail("train: ", options_.guard.skips, " of ", options_.guard.within,
          " steps were skipped and there is no saved state to go back to");
@@ -74,12 +111,16 @@ StepReport TrainLoop::step() {
   const TrainOptions& o = options_;
   if (o.eval_every > 0 && r.step % o.eval_every == 0) judge();
   const bool by_steps = o.save_every > 0 && r.step % o.save_every == 0;
-  const bool by_time = o.save_minutes > 0 && o.average == 0 && minutes() - saved_at_ >= o.save_minutes;
-  if (by_steps || by_time) {
+  const bool timed = o.save_minutes > 0 && o.average == 0;
+  if (by_steps || (timed && rank_0_says(comm_, minutes() - saved_at_ >= o.save_minutes))) {
     save_state();
     saved_ = r.step, saved_at_ = minutes();
   }
   return r;
+}
+
+bool TrainLoop::stopped(const std::atomic<int>& stop) {
+  return any_rank(comm_, stop.load(std::memory_order_relaxed) != 0);
 }
 
 bool TrainLoop::end() {
@@ -92,7 +133,7 @@ bool TrainLoop::end() {
 bool train(Trainer& trainer, const TrainOptions& o, Store& store, const TrainEvents& events,
            const std::atomic<int>& stop) {
   TrainLoop loop(trainer, o, store, events);
-  while (!loop.done() && stop.load(std::memory_order_relaxed) == 0) loop.step();
+  while (!loop.done() && !loop.stopped(stop)) loop.step();
   return loop.end();
 }
 

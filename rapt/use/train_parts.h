@@ -153,6 +153,12 @@ struct Trainer::State {
     return optimizer.norm_of(squares, exchange->live);
   }
 
+  // The averaged weights for the present ones, or back, on all ranks.
+  void swap_averages() {
+    optimizer.swap_ema();
+    gather_weights(comm, model, *layout, deal);
+  }
+
   Loss loss(Run& with, const TrainBatch& b) {
     return loss_of(with, model, b, with.training ? options.smoothing : 0);
   }

@@ -37,8 +37,6 @@ Dim depth_of(const Recipe& r) {
   return (r.encoder ? r.encoder->layers : 0) + (r.decoder ? r.decoder->layers : 0);
 }
 
-Dim ceil_of(Dim a, Dim b) { return (a + b - 1) / b; }
-
 // What a rank sends to share `bytes` with `copies` ranks, `near` of them in its machine.
 struct Sent {
   double bytes, seconds;

@@ -2,6 +2,7 @@
 // States to files and back: what a resumed run needs, whether it may go on, the averages at a run's end.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "rapt/base/text.h"
 #include "rapt/io/safetensors.h"
@@ -145,25 +146,35 @@ std::vector<std::string> Trainer::restore(const Store& store, const Stored& stor
            "the version that began it, or begin another run from its weights: rapt train ",
            where, " … --out FOLDER");
   }
-  const std::vector<std::byte> model = store.file(stored, kModelFile),
-                               optimizer = store.file(stored, kOptimizerFile);
   const Lease lease(s.device.team());  // others may run the model
-  const SafetensorsFile weights = SafetensorsFile::parse(model, where + "/" + kModelFile);
-  for (Weight& w : s.model.weights) read_weight(weights.tensors, w.name, w, where + "/" + kModelFile);
+  // Rank 0 reads: no other need see its folder.
+  const bool reads = s.comm.rank() == 0;
+  std::vector<std::byte> bytes;
+  std::optional<SafetensorsFile> file;
+  std::string file_name;
+  const auto open = [&](const char* name) {
+    if (!reads) return;
+    file.reset();
+    bytes = store.file(stored, name);
+    file_name = where + "/" + name;
+    file = SafetensorsFile::parse(bytes, file_name);
+  };
+  const auto read = [&](const std::string& name, Weight& into) {
+    if (reads) read_weight(file->tensors, name, into, file_name);
+    if (!s.one_rank()) s.comm.broadcast({into.data.get(), into.bytes()}, 0);
+  };
+  open(kModelFile);
+  for (Weight& w : s.model.weights) read(w.name, w);
   ++s.model.changes;
-  const SafetensorsFile moments = SafetensorsFile::parse(optimizer, where + "/" + kOptimizerFile);
-  const std::string moments_file = where + "/" + kOptimizerFile;
-  if (s.one_rank())
-    s.optimizer.each_state(
-        [&](const std::string& name, Weight& w) { read_weight(moments.tensors, name, w, moments_file); });
-  else
-    s.optimizer.each_part([&](const Weight& of, const std::string& name, Weight& part, Dim begin) {
-      Weight whole = make_weight(name, of.rows, of.cols, s.model.real, of.packing);
-      read_weight(moments.tensors, name, whole, moments_file);
-      if (part.data)
-        std::memcpy(part.data.get(),
-                    whole.data.get() + static_cast<std::size_t>(begin) * size_of(s.model.real), part.bytes());
-    });
+  open(kOptimizerFile);
+  s.optimizer.each_part([&](const Weight& of, const std::string& name, Weight& part, Dim begin) {
+    if (s.one_rank()) return read(name, part);
+    Weight whole = make_weight(name, of.rows, of.cols, s.model.real, of.packing);
+    read(name, whole);
+    if (part.data)
+      std::memcpy(part.data.get(), whole.data.get() + static_cast<std::size_t>(begin) * size_of(s.model.real),
+                  part.bytes());
+  });
   s.optimizer.set_steps(need("optimizer_steps").integer());
   s.step = need("step").integer();
   s.cursor = static_cast<std::uint64_t>(need("cursor").integer());
@@ -193,7 +204,17 @@ Dim Trainer::rewind(const Store& store, const Stored& stored) {
 void Trainer::finish(const Store& store) {
   State& s = *state_;
   const Lease lease(s.device.team());  // others may run the model
-  if (s.optimizer.has_ema() && !s.optimizer.averaged()) s.optimizer.swap_ema();
+  if (s.optimizer.has_ema() && !s.optimizer.averaged()) s.swap_averages();
+  if (s.options.average < 2) return;
+  if (s.comm.rank() == 0) average_states(store);
+  ++s.model.changes;
+  if (s.one_rank()) return;
+  for (Weight& w : s.model.weights) s.comm.broadcast({w.data.get(), w.bytes()}, 0);
+}
+
+// The mean of the last ones for the weights, where there are two.
+void Trainer::average_states(const Store& store) {
+  State& s = *state_;
   const std::vector<Stored> states = store.all();
   const Dim n = std::min<Dim>(s.options.average, static_cast<Dim>(states.size()));
   if (n < 2) return;
@@ -209,7 +230,6 @@ void Trainer::finish(const Store& store) {
       for (Dim e = 0; e < w.size(); ++e) sum[static_cast<std::size_t>(e)] += w.get(e / w.cols, e % w.cols);
     }
   }
-  ++s.model.changes;
   for (Weight& w : s.model.weights)
     for (Dim e = 0; e < w.size(); ++e)
       w.set(e / w.cols, e % w.cols,

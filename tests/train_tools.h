@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of training train: a small recipe on chains of tokens, and options for it.
+// What tests of training share: data made by a rule, a small recipe, options, weights as bytes.
 #pragma once
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,8 @@ inline std::vector<std::byte> weights_of(const Model& m) {
   }
   return out;
 }
+
+inline const std::atomic<int> kNever{0};
 
 // Batches of different size; of every seventh no target counts.
 class Uneven : public Chain {
