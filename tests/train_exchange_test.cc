@@ -23,6 +23,7 @@
 #include "rapt/use/leaves.h"
 #include "rapt/use/timeline.h"
 #include "rapt/use/train.h"
+#include "rapt/use/train_plan.h"
 #include "tests/build_kind.h"
 #include "tests/tools.h"
 #include "tests/train_tools.h"
@@ -251,8 +252,14 @@ TEST(TrainRanks, SendWhatTheFormulaSays) {
       EXPECT_EQ(trainer.step().fate, StepReport::Fate::done);
       sent[static_cast<std::size_t>(comm.rank())] = counted.sent;
     });
+    TrainingPlan plan{.recipe = "gpt2", .own = recipe};
+    plan.options.accumulate = leaves;
+    const PlanForm planned = plan_training(plan, ranks).forms[1];
     double gradients = 0, weights = 0;
     for (const Traffic& t : sent) {
+      if (nodes > 0)
+        EXPECT_NEAR(static_cast<double>(t.all_to_all), planned.sent_gradients, 0.02 * planned.sent_gradients);
+      EXPECT_NEAR(static_cast<double>(t.all_gather), planned.sent_weights, 0.02 * planned.sent_weights);
       gradients += static_cast<double>(t.all_to_all), weights += static_cast<double>(t.all_gather);
       EXPECT_EQ(t.broadcast, 0u);
       if (nodes != 1) continue;
