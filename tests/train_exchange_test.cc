@@ -447,7 +447,7 @@ TEST(TrainRanks, BucketsAreSentBeforeBackwardEnds) {
 }
 
 TEST(TrainRanks, ATimelineHasWhatRanksDid) {
-  const Uneven data;
+  const Chain data;
   const Recipe recipe = small("gpt2", {"layers=6"});
   std::vector<Timeline> times(2);
   run_ranks(2, [&](Comm& comm) {
