@@ -85,7 +85,7 @@ Recipe recipe_of(const Options& o) {
 }
 
 // Leaves into one gradient, each added to what is there by its ops, or each from zero and then in the tree.
-double step(Device& device, const Model& model, const Random& data, const Options& o, Gradients& gradients,
+double step(const Model& model, const Random& data, const Options& o, Gradients& gradients,
             LeafGradients* leaves, Run& run) {
   Tape& tape = *run.tape;
   tape.passed = nullptr;
@@ -122,7 +122,7 @@ void tree_and_chain(const Options& o, Json& out) {
     double t = 0, c = 0;
     const auto one = [&](bool is_tree) {
       run.tape = is_tree ? &tape : &tape_plain;
-      (is_tree ? t : c) = step(device, model, data, o, is_tree ? gradients : plain, is_tree ? &leaves : nullptr, run);
+      (is_tree ? t : c) = step(model, data, o, is_tree ? gradients : plain, is_tree ? &leaves : nullptr, run);
     };
     one(round % 2 == 0), one(round % 2 != 0);
     if (round < 0) continue;  // memory is made

@@ -185,10 +185,12 @@ TrainPlanned plan_training(TrainingPlan plan, Dim ranks, const PlanMachine& m) {
                gradients = leaf_gradients(std::max<Dim>(out.most_leaves, 1));
   double activations = plan_step_bytes(r, out.rows, d.length, plan.options.recompute);
   if (m.activation > 0) {
-    // Of a pipeline's first stage as many leaves as there are stages; the logits and their gradient.
-    const double stages = static_cast<double>(m.pipeline), flying = std::min(stages, steps);
-    activations = (m.activation * leaf_rows * width * layers / stages * flying +
-                   leaf_rows * static_cast<double>(r.vocab) * (m.number + 4) / stages) /
+    // Of a pipeline's first stage as many leaves as there are stages. Of forgotten layers their input, and one
+    // that is there again; the logits, in f32, too, and their gradient.
+    const double stages = static_cast<double>(m.pipeline), flying = std::min(stages, steps),
+                 row = leaf_rows * width, stage = layers / stages * flying;
+    activations = ((plan.options.recompute ? m.number * row * stage + m.activation * row : m.activation * row * stage) +
+                   leaf_rows * static_cast<double>(r.vocab) * (m.number + 8) / stages) /
                   static_cast<double>(m.tensor * m.context);
   }
   double layer = 0;
@@ -218,9 +220,10 @@ TrainPlanned plan_training(TrainingPlan plan, Dim ranks, const PlanMachine& m) {
     PlanForm f{.name = name, .built = built};
     const auto part = [&](int from) { return shared >= from ? copies : 1.0; };
     f.weights = m.number * N / part(3);
-    f.gradients = 4 * N * (built ? gradients : 1) / part(2);
+    // In a pipeline weights stay gathered and gradients whole until the step ends: a leaf passes in no time.
+    f.gradients = 4 * N * (built ? gradients : 1) / (p > 1 ? 1 : part(2));
     f.moments = state / part(1);
-    f.gathered = shared == 3 ? 2 * layer * m.number : 0;
+    f.gathered = shared < 3 ? 0 : p > 1 ? m.number * N : 2 * layer * m.number;
     f.activations = activations;
     f.saving = built ? one.saving : 0;
     f.sent_gradients = grads.bytes, f.sent_weights = weights.bytes;
@@ -235,8 +238,10 @@ TrainPlanned plan_training(TrainingPlan plan, Dim ranks, const PlanMachine& m) {
   form("data parallel", false, 0, by_levels(2 * g, copies, near, m), {});
   form("ZeRO-1", whole, 1, directly(g * static_cast<double>(std::max<Dim>(1, out.most_nodes)), copies, near, m),
        directly(w, copies, near, m));
-  form("ZeRO-2", false, 2, by_levels(g * steps, copies, near, m), by_levels(w, copies, near, m));
-  form("ZeRO-3", false, 3, by_levels(g * steps, copies, near, m), by_levels(2 * w * steps, copies, near, m));
+  const double times = p > 1 ? 1 : steps;
+  form("ZeRO-2", false, 2, by_levels(g * times, copies, near, m), by_levels(w, copies, near, m));
+  form("ZeRO-3", false, 3, by_levels(g * times, copies, near, m),
+       by_levels((p > 1 ? 1 : 2) * w * times, copies, near, m));
   return out;
 }
 
