@@ -4,7 +4,7 @@
 # found; ON: at least one must be; OFF: none.
 set(RAPT_MPI AUTO CACHE STRING "Modules for several ranks over MPI: AUTO (of the libraries found), ON, OFF")
 set(RAPT_MPI_MODULES "")
-if(RAPT_MPI AND NOT RAPT_ONLY_COMPILES)
+if(RAPT_MPI AND RAPT_PROGRAM AND NOT RAPT_PYTHON AND NOT RAPT_ONLY_COMPILES AND NOT RAPT_SANITIZE)
   find_package(PkgConfig QUIET)
   foreach(mpi "openmpi|ompi-c|Open MPI" "mpich|mpich|MPICH")
     string(REPLACE "|" ";" mpi "${mpi}")

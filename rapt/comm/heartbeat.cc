@@ -30,8 +30,7 @@ namespace rapt {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kBeat = std::chrono::milliseconds(100);
-constexpr double kDead = 3;  // seconds without a beat
+constexpr std::chrono::milliseconds kBeat{50};
 
 enum class End : std::uint64_t { none, done, failed, signalled };
 
@@ -152,7 +151,7 @@ struct Heartbeat::State {
       hold.unlock();
       ++number(record->beats);
       touch();
-      if (tick % 10 == 0) {
+      if (tick % 20 == 0) {
         if (!local) flush();
         look();
       }
@@ -173,7 +172,7 @@ struct Heartbeat::State {
       named.clear();
     }
     // Others' beats are seen to move or not from the middle of the wait on.
-    if (!waits || waited < std::min(options.patience / 2, options.patience - kDead - 1)) return reset(now);
+    if (!waits || waited < options.patience / 2) return reset(now);
     std::vector<int> behind;
     std::vector<std::string> lines;
     for (int r = 0; r < ranks; ++r) {
@@ -187,7 +186,7 @@ struct Heartbeat::State {
       }
       if (other->beats != s.beats) s.beats = other->beats, s.beat = now;
       const double silent = std::chrono::duration<double>(now - s.beat).count();
-      const bool alive = silent < kDead;
+      const bool alive = silent < dead;
       // A lower rank that waits in the same call tells it.
       if (alive && r < rank && other->calls == calls) return;
       if (other->calls >= calls && alive) continue;
@@ -230,6 +229,7 @@ struct Heartbeat::State {
   const std::string folder;
   const int rank, ranks;
   const Options options;
+  const double dead = std::min(3.0, options.patience / 3);  // after so many seconds without a beat
   bool local = true;
   Record* record = nullptr;
   std::thread thread;
@@ -343,23 +343,23 @@ std::string last_words(const std::string& folder) {
     return out;
   };
   const std::size_t ranks = records.size();
-  if (const auto failed = with(End::failed); !failed.empty()) {
-    const auto& [rank, r] = failed.front();
-    return concat("the run before this one ended when rank ", rank, " of ", ranks, " failed (", place(r),
-                  "): ", text_of(r.why));
-  }
+  // What others heard of it begins with its name.
+  for (const auto& [rank, r] : with(End::failed))
+    if (const std::string why = text_of(r.why); !why.starts_with("rank "))
+      return concat("the run before this one ended when rank ", rank, " of ", ranks, " failed (", place(r),
+                    "): ", why);
   // Of those that said nothing the one that was silent first; others may have been killed because of it, a
   // moment later.
   const auto silent = with(End::none);
   if (silent.empty()) return "";
-  constexpr std::uint64_t kMoment = 150;  // ms: beats come each 100
-  const Record& first = silent.front().second;
-  std::vector<std::string> names;
-  for (const auto& [rank, r] : silent)
-    if (r.seen <= first.seen + kMoment) names.push_back(concat("rank ", rank));
-  return concat("the run before this one ended without a word of ", join(names, " or "), " of ", ranks, " (",
-                place(first), ", process ", first.pid, " on ", text_of(first.host),
-                names.size() > 1 ? "; they went silent together)" : ")");
+  constexpr std::uint64_t kMoment = 2 * kBeat.count();  // two beats tell
+  const auto& [rank, first] = silent.front();
+  std::vector<std::string> others;
+  for (const auto& [r, record] : silent)
+    if (r != rank && record.seen <= first.seen + kMoment) others.push_back(std::to_string(r));
+  return concat("the run before this one ended without a word of rank ", rank, " of ", ranks, " (",
+                place(first), ", process ", first.pid, " on ", text_of(first.host), ")",
+                others.empty() ? "" : concat("; all but at the same time went ", join(others)));
 }
 
 double rank_patience() {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which rank is behind, and which one died. Every rank keeps a small file up to date, FOLDER/rank-N: how many
 // calls of the job it has begun, whether it waits in one, what it is at, and a counter that a thread of it
-// moves ten times a second. A rank that waits too long reads the others' and names those it waits for, once,
-// and says when they go on. What a run leaves that did not come to its end tells the next one where that was.
+// moves twenty times a second. A rank that waits too long reads the others' and names those it waits for,
+// once, and says when they go on. What a run leaves that did not come to its end tells the next one where
+// that was.
 #pragma once
 #include <functional>
 #include <memory>

@@ -20,6 +20,8 @@ void run_job(const Launch& launch, const std::function<void(Comm&)>& f);
 
 // Over MPI. abort() writes its reason to standard error and does not return.
 std::unique_ptr<Comm> mpi_ranks(const Launch& launch);
+// Over TCP, from launch.address on; RAPT_RANK_CONNECT: for so many seconds they try to (300).
+std::unique_ptr<Comm> socket_ranks(const Launch& launch);
 // "Open MPI", "MPICH": of which this build has the modules, where they are.
 std::string mpi_modules();
 

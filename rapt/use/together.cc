@@ -2,7 +2,6 @@
 #include "rapt/use/together.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 
 #include "rapt/base/error.h"
@@ -10,12 +9,27 @@
 
 namespace rapt {
 
-bool any_rank(Comm& comm, bool mine) {
-  if (comm.size() == 1) return mine;
+std::vector<bool> all_say(Comm& comm, bool mine) {
   const char say = mine;
-  const std::vector<char> all =
-      gather<char>(comm, {&say, 1}, std::vector<std::size_t>(static_cast<std::size_t>(comm.size()), 1));
-  return std::find(all.begin(), all.end(), 1) != all.end();
+  const std::vector<std::size_t> one(static_cast<std::size_t>(comm.size()), 1);
+  const std::vector<char> all = gather<char>(comm, {&say, 1}, one);
+  return {all.begin(), all.end()};
+}
+
+std::vector<std::string> all_say(Comm& comm, const std::string& mine) {
+  const std::size_t length = mine.size();
+  const std::vector<std::size_t> one(static_cast<std::size_t>(comm.size()), 1),
+      lengths = gather<std::size_t>(comm, {&length, 1}, one);
+  const std::vector<char> text = gather<char>(comm, mine, lengths);
+  std::vector<std::string> out;
+  std::size_t at = 0;
+  for (const std::size_t n : lengths) out.emplace_back(text.data() + at, n), at += n;
+  return out;
+}
+
+bool any_rank(Comm& comm, bool mine) {
+  const std::vector<bool> all = all_say(comm, mine);
+  return std::find(all.begin(), all.end(), true) != all.end();
 }
 
 bool rank_0_says(Comm& comm, bool mine) {

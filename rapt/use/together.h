@@ -4,11 +4,15 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "rapt/comm/comm.h"
 
 namespace rapt {
 
+// What each rank says, by rank.
+std::vector<bool> all_say(Comm& comm, bool mine);
+std::vector<std::string> all_say(Comm& comm, const std::string& mine);
 // Whether any rank says so.
 bool any_rank(Comm& comm, bool mine);
 // What rank 0 says; the others' values are not looked at.

@@ -99,7 +99,8 @@ TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimiz
                          Dim accumulate) {
   TrainMemory m;
   double state = 0;
-  for (const WeightShape& w : weight_shapes(resolved)) {
+  const std::vector<WeightShape> shapes = weight_shapes(resolved);
+  for (const WeightShape& w : shapes) {
     const double numbers = static_cast<double>(w.rows) * static_cast<double>(w.cols);
     const bool in_stack = w.name.starts_with("encoder.") || w.name.starts_with("decoder.");
     m.parameters += numbers;
@@ -109,8 +110,7 @@ TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimiz
   m.weights = bytes * m.parameters;
   m.gradients = m.weights * leaf_gradients(accumulate);
   m.moments = bytes * state;
-  // Both files, and the tensors of the one being made.
-  m.saving = bytes * (m.parameters + state + std::max(m.parameters, state));
+  m.saving = saving_bytes(shapes, real);
   return m;
 }
 
@@ -120,7 +120,7 @@ void check_train_memory(const Recipe& resolved, const OptimizerOptions& optimize
   if (available == 0 || m.total() <= static_cast<double>(available)) return;
   fail("train: ", short_count(m.parameters), " weights take ", byte_count(m.total()),
        " of memory to train (weights ", byte_count(m.weights), ", gradients ", byte_count(m.gradients),
-       ", moments ", byte_count(m.moments), ", a copy while saving ", byte_count(m.saving), "), ",
+       ", moments ", byte_count(m.moments), ", pieces while saving ", byte_count(m.saving), "), ",
        byte_count(static_cast<double>(available)),
        " are available; make the model smaller: --set width=…, --set layers=…, --set ffn=…",
        accumulate > 1 ? ", or --accumulate" : "");

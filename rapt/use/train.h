@@ -80,8 +80,8 @@ double batch_gradients(Device& device, const Model& model, const TrainBatch& bat
                        double smoothing = 0, const std::optional<RandomState>& random = {});
 
 // Memory of a training whatever its batches are, in bytes: numbers of `real` for weights, gradients (those
-// that wait for their sibling in the tree of leaves, too), moments and averages, and the copy of weights and
-// moments that saving makes.
+// that wait for their sibling in the tree of leaves, too), moments and averages, and the pieces that saving
+// makes.
 struct TrainMemory {
   double parameters = 0, weights = 0, gradients = 0, moments = 0, saving = 0;
   double total() const { return weights + gradients + moments + saving; }
@@ -92,8 +92,12 @@ TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimiz
 void check_train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real,
                         std::uint64_t available, Dim accumulate = 1);
 
+// Larger files of a state are cut, by their tensors alone: several ranks, as many as there are, share them.
+constexpr std::uint64_t kStateFile = 1'000'000'000;
+
 class Trainer {
  public:
+  struct State;  // train_parts.h
   // With `comm`, one of several ranks, each with a model, data and options that are alike: step() is a step
   // of them all, and its bits are those of one rank. Each computes some of a step's leaves, moves some of the
   // weights (ranks.h) and looks at some of the held-out part. judge(), files(), restore(), rewind() and
@@ -114,12 +118,15 @@ class Trainer {
   // Scratch memory of a step over the first batch, in bytes: passes over at most `rows` of its rows, and a
   // line through them.
   double step_bytes(Dim rows = 48, std::size_t piece = std::size_t{128} << 20);
-  // Fails where a step, and the copy that saving makes, need more than `available` bytes (0: not known).
+  // Fails where a step, and the pieces that saving makes, need more than `available` bytes (0: not known).
   void check_memory(std::uint64_t available);
 
   // Everything a resumed run needs, as files and small values; and back, bit for bit. Fails where the
-  // state is of another recipe, other data or other options that would change the run.
-  std::vector<StoredFile> files() const;
+  // state is of another recipe, other data or other options that would change the run. `extra`: further
+  // files of the state. `most`: a file of more bytes is cut between its tensors.
+  std::unique_ptr<StateFiles> state_files(std::vector<StoredFile> extra = {},
+                                          std::uint64_t most = kStateFile) const;
+  std::vector<StoredFile> files(std::uint64_t most = kStateFile) const;  // whole, on every rank
   Json state() const;
   // More steps than the state's run had are allowed, and another instruction set: returns, in words, where
   // that means other bits than an unbroken run would have.
@@ -141,7 +148,6 @@ class Trainer {
  private:
   void average_states(const Store& store);
 
-  struct State;
   std::unique_ptr<State> state_;
 };
 
@@ -153,6 +159,7 @@ struct TrainEvents {  // all may be absent; of several ranks, rank 0 hears them
   std::function<double()> clock;  // minutes, for save_minutes; absent: the machine's
   // That make a saved state a model folder of its own. Alike on all ranks.
   std::function<std::vector<StoredFile>()> extra_files;
+  std::uint64_t state_file = kStateFile;  // the largest file of a state; alike on all ranks
 };
 
 // The run step by step, for programs with a loop of their own, between whose steps they may do what they
@@ -186,6 +193,7 @@ class TrainLoop {
   const TrainEvents events_;
   Dim saved_ = 0, judged_ = -1;  // steps of the last state, and of the last look
   double saved_at_ = 0;
+  std::vector<int> blind_;  // ranks that did not see rank 0's folder, as it was last said
 };
 
 // The whole run: resumes, steps, judges, saves, rewinds. `stop`: set from a signal handler, of any rank; the

@@ -12,7 +12,15 @@ namespace {
 // Of several ranks one speaks; what becomes part of a state is every rank's.
 TrainEvents heard_by(int rank, TrainEvents events) {
   if (rank == 0) return events;
-  return {.clock = std::move(events.clock), .extra_files = std::move(events.extra_files)};
+  return {.clock = std::move(events.clock),
+          .extra_files = std::move(events.extra_files),
+          .state_file = events.state_file};
+}
+
+std::string list_of(const std::vector<int>& ranks) {  // "1, 2, 3 …"
+  std::string out;
+  for (std::size_t i = 0; i < ranks.size() && i < 8; ++i) out += concat(i > 0 ? ", " : "", ranks[i]);
+  return out + (ranks.size() > 8 ? " …" : "");
 }
 
 }  // namespace
@@ -62,14 +70,17 @@ std::optional<Stored> TrainLoop::newest() {
 
 void TrainLoop::save_state() {
   comm_.at({.phase = Phase::saving, .step = trainer_.steps()});
-  std::vector<StoredFile> files = trainer_.files();
-  if (events_.extra_files)
-    for (StoredFile& f : events_.extra_files()) files.push_back(std::move(f));
-  on_rank_0(comm_, [&] {
-    const Stored stored = store_.save(trainer_.steps(), files, trainer_.state());
-    if (events_.saved) events_.saved(stored);
-    return "";
-  });
+  const std::unique_ptr<StateFiles> files = trainer_.state_files(
+      events_.extra_files ? events_.extra_files() : std::vector<StoredFile>{}, events_.state_file);
+  const Stored stored = store_.save(trainer_.steps(), *files, trainer_.state(), comm_);
+  if (store_.blind() != blind_) {
+    blind_ = store_.blind();
+    if (blind_.empty()) say(concat("note: every rank sees ", store_.folder(), " of rank 0 again"));
+    else
+      say(concat("note: ", blind_.size(), " of ", comm_.size(), " ranks (", list_of(blind_), ") do not see ",
+                 store_.folder(), " of rank 0: the others write their part of the states"));
+  }
+  if (events_.saved) events_.saved(stored);
 }
 
 void TrainLoop::save() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Trainer keeps between its calls, for the files that are its parts: train.cc (a step), train_state.cc
-// (states to files and back).
+// What a Trainer keeps between its calls, for the files that are its parts: train.cc (a step), train_files.cc
+// and train_state.cc (states to files and back).
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "rapt/load/family.h"
 #include "rapt/ops/loss.h"
 #include "rapt/ops/optimize.h"
 #include "rapt/run/run.h"
@@ -56,6 +57,11 @@ class GuardWindow {
   double floor_, least_;
   std::deque<double> values_;
 };
+
+// Bytes of a piece of a state's file, but for rows, and panels of them, that are larger.
+constexpr std::size_t kStatePiece = std::size_t{4} << 20;
+// What saving takes: a piece as it was gathered, and as it is written.
+double saving_bytes(const std::vector<WeightShape>& shapes, DType real);
 
 // The mean over the targets of a batch; `smoothing` of labels.
 Loss loss_of(Run& run, const Model& model, const TrainBatch& b, double smoothing);

@@ -1,37 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
-// States to files and back: what a resumed run needs, whether it may go on, the averages at a run's end.
+// A state's small values, and back from its files: what a resumed run needs, whether it may go on, the averages
+// at a run's end.
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <optional>
 
 #include "rapt/base/text.h"
 #include "rapt/io/safetensors.h"
-#include "rapt/load/family.h"
 #include "rapt/use/train_options.h"
 #include "rapt/use/train_parts.h"
 
 namespace rapt {
 namespace {
 
-// Values of a weight that go into a state's file, and back. Vectors have one dimension, as in a model
-// folder: a state is one.
-SafetensorBytes stored_weight(const std::string& name, const Weight& w, bool vector) {
-  return {name, w.format, vector ? std::vector<Dim>{w.size()} : std::vector<Dim>{w.rows, w.cols},
-          row_major(w)};
-}
+// Tensors of a saved state, by name, one file in memory at a time: model.safetensors or, where it was cut, the
+// one that model.safetensors.index.json says.
+class StateTensors {
+ public:
+  StateTensors(const Store& store, const Stored& stored, const std::string& stem)
+      : store_(store), stored_(stored), one_(stem + ".safetensors") {
+    const std::vector<std::string> names = store.names(stored);
+    if (std::find(names.begin(), names.end(), one_) != names.end()) return;
+    const std::string name = one_ + ".index.json", where = stored.folder + "/" + name;
+    const std::vector<std::byte> bytes = store.file(stored, name);
+    const Json index = parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, where);
+    const Json* map = index.find("weight_map");
+    if (!map || !map->is_object()) fail(where, ": has no \"weight_map\"");
+    for (const Json::Member& m : map->object()) file_of_[m.key] = m.value.string();
+  }
 
-void read_weight(const TensorTable& from, const std::string& name, Weight& into, const std::string& where) {
-  const TensorView* view = from.find(name);
-  if (!view)
-    fail(where, ": has no tensor ", quote_name(name), "; the state belongs to another recipe or optimizer");
-  if (view->dtype() != into.format ||
-      view->bytes().size() != static_cast<std::size_t>(into.size()) * size_of(into.format))
-    fail(where, ": tensor ", quote_name(name),
-         " has another type or shape than this run; the state belongs to another recipe");
-  fill_row_major(into, view->bytes());
-}
+  void read(const std::string& name, Weight& into) {
+    std::string file = one_;
+    if (!file_of_.empty()) {
+      const auto it = file_of_.find(name);
+      if (it == file_of_.end())
+        fail(stored_.folder, "/", one_, ".index.json: has no tensor ", quote_name(name),
+             "; the state belongs to another recipe or optimizer");
+      file = it->second;
+    }
+    if (file != open_) {
+      tensors_.reset();
+      bytes_ = store_.file(stored_, file);
+      tensors_ = SafetensorsFile::parse(bytes_, stored_.folder + "/" + file);
+      open_ = file;
+    }
+    const std::string where = stored_.folder + "/" + file;
+    const TensorView* view = tensors_->tensors.find(name);
+    if (!view)
+      fail(where, ": has no tensor ", quote_name(name), "; the state belongs to another recipe or optimizer");
+    if (view->dtype() != into.format ||
+        view->bytes().size() != static_cast<std::size_t>(into.size()) * size_of(into.format))
+      fail(where, ": tensor ", quote_name(name),
+           " has another type or shape than this run; the state belongs to another recipe");
+    fill_row_major(into, view->bytes());
+  }
 
-constexpr const char *kModelFile = "model.safetensors", *kOptimizerFile = "optimizer.safetensors";
+ private:
+  const Store& store_;
+  const Stored& stored_;
+  const std::string one_;
+  std::map<std::string, std::string> file_of_;  // empty: all in the one
+  std::string open_;
+  std::vector<std::byte> bytes_;
+  std::optional<SafetensorsFile> tensors_;
+};
+
 // How the batches of a step are added (leaves.h). States of runs that accumulate say so; those without it are
 // of versions that added each batch to the sum of those before it.
 constexpr const char* kLeafOrder = "tree";
@@ -45,28 +79,6 @@ Json without_note(const Json& recipe) {
 }
 
 }  // namespace
-
-std::vector<StoredFile> Trainer::files() const {
-  State& s = *state_;
-  const std::vector<WeightShape> shapes = weight_shapes(s.model.recipe);
-  const std::pair<std::string, std::string> format[] = {{"format", "pt"}};
-  std::vector<SafetensorBytes> tensors;
-  std::vector<StoredFile> out;
-  for (const Weight& w : s.model.weights)
-    tensors.push_back(stored_weight(w.name, w, shapes[static_cast<std::size_t>(w.index)].vector));
-  out.push_back({kModelFile, safetensors_bytes(tensors, format)});
-  tensors.clear();  // before those of the next file are made
-  if (s.one_rank())
-    s.optimizer.each_state(
-        [&](const std::string& name, Weight& w) { tensors.push_back(stored_weight(name, w, false)); });
-  else
-    s.optimizer.each_part([&](const Weight& of, const std::string& name, Weight& part, Dim) {
-      const Weight whole = gather_state(s.comm, s.model, s.deal.shards, of, name, part);
-      tensors.push_back(stored_weight(name, whole, false));
-    });
-  out.push_back({kOptimizerFile, safetensors_bytes(tensors, format)});
-  return out;
-}
 
 Json Trainer::state() const {
   const State& s = *state_;
@@ -148,25 +160,18 @@ std::vector<std::string> Trainer::restore(const Store& store, const Stored& stor
   }
   const Lease lease(s.device.team());  // others may run the model
   // Rank 0 reads: no other need see its folder.
-  const bool reads = s.comm.rank() == 0;
-  std::vector<std::byte> bytes;
-  std::optional<SafetensorsFile> file;
-  std::string file_name;
-  const auto open = [&](const char* name) {
-    if (!reads) return;
-    file.reset();
-    bytes = store.file(stored, name);
-    file_name = where + "/" + name;
-    file = SafetensorsFile::parse(bytes, file_name);
+  std::optional<StateTensors> from;
+  const auto open = [&](const char* stem) {
+    if (s.comm.rank() == 0) from.emplace(store, stored, stem);
   };
   const auto read = [&](const std::string& name, Weight& into) {
-    if (reads) read_weight(file->tensors, name, into, file_name);
+    if (from) from->read(name, into);
     if (!s.one_rank()) s.comm.broadcast({into.data.get(), into.bytes()}, 0);
   };
-  open(kModelFile);
+  open("model");
   for (Weight& w : s.model.weights) read(w.name, w);
   ++s.model.changes;
-  open(kOptimizerFile);
+  open("optimizer");
   s.optimizer.each_part([&](const Weight& of, const std::string& name, Weight& part, Dim begin) {
     if (s.one_rank()) return read(name, part);
     Weight whole = make_weight(name, of.rows, of.cols, s.model.real, of.packing);
@@ -222,10 +227,9 @@ void Trainer::average_states(const Store& store) {
   for (const Weight& w : s.model.weights) sums.emplace_back(static_cast<std::size_t>(w.size()));
   for (Dim i = 0; i < n; ++i) {
     const Stored& stored = states[states.size() - static_cast<std::size_t>(n - i)];
-    const std::vector<std::byte> bytes = store.file(stored, kModelFile);
-    const SafetensorsFile file = SafetensorsFile::parse(bytes, stored.folder + "/" + kModelFile);
+    StateTensors from(store, stored, "model");
     for (Weight& w : s.model.weights) {
-      read_weight(file.tensors, w.name, w, stored.folder + "/" + kModelFile);
+      from.read(w.name, w);
       std::vector<double>& sum = sums[static_cast<std::size_t>(w.index)];
       for (Dim e = 0; e < w.size(); ++e) sum[static_cast<std::size_t>(e)] += w.get(e / w.cols, e % w.cols);
     }

@@ -2,12 +2,16 @@
 // One rank of several that a launcher started: moves bytes through every call and compares each with what
 // it should be, or does what ends a job. Run by tests/ranks/ranks_test.py.
 //   ranks_tool move | disagree | lengths | early | fail | abort | large | times
+// Without a launcher, a training whose ranks are threads:
+//   ranks_tool train RANKS RECIPE --data … (the words of rapt train)
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "rapt/apps/cli/train.h"
 #include "rapt/base/error.h"
 #include "rapt/base/rng.h"
 #include "rapt/comm/job.h"
@@ -111,11 +115,28 @@ void run(const std::string& what, Comm& comm) {
   else fail("unknown: ", what);
 }
 
+void train_in_threads(int ranks, const std::vector<std::string>& words) {
+  run_ranks(ranks, [&](Comm& comm) {
+    cli::Args args(words, "train");
+    const cli::TrainArgs a = cli::train_args(args);
+    Device device(DeviceOptions{.threads = 1});
+    TrainingRun training(device, a.plan, {}, &comm);
+    training.open_folder(a.out, a.force, [](const std::string&) {});
+    const std::atomic<int> never{0};
+    training.run({}, never);
+    training.finish();
+  });
+}
+
 }  // namespace
 }  // namespace rapt
 
 int main(int argc, char** argv) {
   try {
+    if (argc > 3 && std::string(argv[1]) == "train") {
+      rapt::train_in_threads(std::stoi(argv[2]), {argv + 3, argv + argc});
+      return 0;
+    }
     const rapt::Launch launch = rapt::find_launch();
     const std::string what = argc > 1 ? argv[1] : "";
     rapt::run_job(launch, [&](rapt::Comm& comm) { rapt::run(what, comm); });

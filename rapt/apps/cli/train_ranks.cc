@@ -8,7 +8,6 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
 
 #include "rapt/base/text.h"
 #include "rapt/use/ranks.h"
@@ -44,8 +43,12 @@ std::string ranks_text(const std::vector<int>& ranks) {
 
 // "ranks 0 and 1: avx512; rank 2: avx2"; "" where all say the same.
 std::string differences(const std::vector<std::string>& said) {
-  std::map<std::string, std::vector<int>> by;
-  for (std::size_t r = 0; r < said.size(); ++r) by[said[r]].push_back(static_cast<int>(r));
+  std::vector<std::pair<std::string, std::vector<int>>> by;  // in the order of ranks
+  for (std::size_t r = 0; r < said.size(); ++r) {
+    auto same = std::find_if(by.begin(), by.end(), [&](const auto& one) { return one.first == said[r]; });
+    if (same == by.end()) same = by.insert(by.end(), {said[r], {}});
+    same->second.push_back(static_cast<int>(r));
+  }
   if (by.size() == 1) return "";
   std::string out;
   for (const auto& [text, ranks] : by) out += concat(out.empty() ? "" : "; ", ranks_text(ranks), ": ", text);
