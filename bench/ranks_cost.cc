@@ -158,7 +158,7 @@ Timed ranks_of(int ranks, int threads, const Options& o, int steps, std::vector<
     trainer.step();  // memory is made
     comm.barrier();
     counted.sent = {};
-    if (times) trainer.note_times(&(*times)[static_cast<std::size_t>(comm.rank())]);
+    if (times) trainer.note_times(&(*times)[static_cast<std::size_t>(comm.rank())], steps);
     const double wall = cpu(CLOCK_MONOTONIC), all = cpu(CLOCK_PROCESS_CPUTIME_ID);
     for (int i = 0; i < steps; ++i) trainer.step();
     comm.barrier();

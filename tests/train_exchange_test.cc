@@ -458,8 +458,8 @@ TEST(TrainRanks, ATimelineHasWhatRanksDid) {
     o.accumulate = 4;
     o.bucket_bytes = 20'000;
     Trainer trainer(device, model, data, o, &comm);
-    trainer.note_times(&times[static_cast<std::size_t>(comm.rank())]);
-    trainer.step();
+    trainer.note_times(&times[static_cast<std::size_t>(comm.rank())], 1);
+    trainer.step(), trainer.step();
   });
   for (int rank = 0; rank < 2; ++rank) {
     std::vector<std::string> computed, sent;

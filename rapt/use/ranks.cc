@@ -11,14 +11,6 @@
 #include "rapt/report/document.h"
 
 namespace rapt {
-namespace {
-
-std::size_t bytes_of(const ShardRange& range, DType real) {
-  return static_cast<std::size_t>(range.end - range.begin) * size_of(real);
-}
-
-}  // namespace
-
 LeafRange leaves_of(Dim leaves, int rank, int ranks) {
   return {leaves * rank / ranks, leaves * (rank + 1) / ranks};
 }
@@ -80,21 +72,6 @@ void check_alike(Comm& comm, const std::string& what) {
     fail("train: rank ", r, " trains otherwise than rank 0: … ", part(other), " …, there … ", part(first),
          " …; give every rank the same command, data and RAPT_ISA");
   }
-}
-
-Weight gather_state(Comm& comm, const Model& model, const std::vector<Shard>& shards, const Weight& of,
-                    const std::string& name, const Weight& part) {
-  std::vector<std::size_t> counts;
-  for (const Shard& shard : shards) {
-    counts.push_back(0);
-    for (const ShardRange& range : shard)
-      if (range.weight == of.index) counts.back() += bytes_of(range, model.real);
-  }
-  Weight whole = make_weight(name, of.rows, of.cols, model.real, of.packing);
-  const std::size_t mine = counts[static_cast<std::size_t>(comm.rank())];
-  const std::vector<std::byte> all = gather<std::byte>(comm, {part.data.get(), mine}, counts);
-  std::memcpy(whole.data.get(), all.data(), all.size());
-  return whole;
 }
 
 void gather_weights(Comm& comm, Model& model, const GradientLayout& layout, const Deal& deal) {

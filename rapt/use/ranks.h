@@ -54,10 +54,6 @@ std::vector<T> gather(Comm& comm, std::span<const T> mine, std::span<const std::
 // Fails, on every rank, where ranks do not say the same.
 void check_alike(Comm& comm, const std::string& what);
 
-// A number of state for each of a weight's: `part` has those of this rank's range, the result all of them.
-Weight gather_state(Comm& comm, const Model& model, const std::vector<Shard>& shards, const Weight& of,
-                    const std::string& name, const Weight& part);
-
 // What each rank moved, to all, bucket by bucket.
 void gather_weights(Comm& comm, Model& model, const GradientLayout& layout, const Deal& deal);
 

@@ -377,6 +377,7 @@ StepReport Trainer::step() {
     if (static_cast<Dim>(s.skips.size()) >= o.guard.skips) report.fate = StepReport::Fate::rewound;
   }
   s.leaves.clear();
+  if (s.timeline && --s.timed <= 0) note_times(nullptr, 0);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return report;
 }
@@ -397,8 +398,8 @@ StepReport Trainer::apply(const Gradients& gradients) {
   return report;
 }
 
-void Trainer::note_times(Timeline* timeline) {
-  state_->timeline = timeline;
+void Trainer::note_times(Timeline* timeline, Dim steps) {
+  state_->timeline = timeline, state_->timed = steps;
   if (state_->exchange) state_->exchange->timeline = timeline;
 }
 

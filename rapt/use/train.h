@@ -108,8 +108,8 @@ class Trainer {
   ~Trainer();
 
   StepReport step();  // one step, guarded; never throws for a bad loss
-  // From here on what steps do is noted there; nullptr: no more.
-  void note_times(Timeline* timeline);
+  // What so many steps from here on do is noted there, which must outlive them.
+  void note_times(Timeline* timeline, Dim steps);
   Judgement judge(Dim batches = 0);  // with the averaged weights where there are any
   Dim steps() const;
   std::uint64_t next_batch() const;  // number of the first one that the next step reads

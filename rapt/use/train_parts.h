@@ -120,6 +120,7 @@ struct Trainer::State {
   }
 
   Timeline* timeline = nullptr;
+  Dim timed = 0;  // steps that are still noted there
 
   // The leaf that is computed has all of its gradients of the weights from `first` on.
   void pass(int first) {

@@ -141,40 +141,29 @@ void report_end(const TrainArgs& a, const TrainResult& r) {
     print(concat("try: rapt classify ", folder, r.pictures ? " --image FILE\n" : " \"…\"\n"));
 }
 
-// What the first steps of a run do, when: a file for each rank (FILE, FILE.1 …).
+// What the first steps of a run do, when: a file for each rank (FILE, FILE.1 …), written when the run ends.
 class FirstSteps {
  public:
-  FirstSteps(const std::string& path, Trainer& trainer) : trainer_(trainer) {
-    if (path.empty()) return;
-    const int rank = trainer.comm().rank();
-    path_ = rank == 0 ? path : concat(path, ".", rank);
-    trainer.note_times(&times_);
-  }
-  void count() {
-    if (path_.empty() || ++steps_ < 10) return;
-    write();
+  FirstSteps(std::string path, Trainer& trainer) : path_(std::move(path)), rank_(trainer.comm().rank()) {
+    if (path_.empty()) return;
+    if (rank_ > 0) path_ += concat(".", rank_);
+    trainer.note_times(&times_, 10);
   }
   ~FirstSteps() {
+    if (path_.empty()) return;
     try {
-      write();
+      FileWriter out(path_, true);
+      out.write(times_.json(rank_));
+      out.commit();
     } catch (const Error& e) {  // the training is worth more
       note(e.what());
     }
   }
 
  private:
-  void write() {
-    if (path_.empty()) return;
-    trainer_.note_times(nullptr);
-    const std::string path = std::exchange(path_, "");
-    FileWriter out(path, true);
-    out.write(times_.json(trainer_.comm().rank()));
-    out.commit();
-  }
-  Trainer& trainer_;
   std::string path_;
+  int rank_;
   Timeline times_;
-  int steps_ = 0;
 };
 
 }  // namespace
@@ -190,12 +179,10 @@ std::optional<TrainResult> train_once(Device& device, const TrainArgs& a, TrainR
                        rank ? &rank->comm() : nullptr);
   reading.clear();
   const Dim resumed = training.open_folder(a.out, a.force, note);
-  FirstSteps first_steps(a.timeline, *training.trainer);
+  const FirstSteps first_steps(a.timeline, *training.trainer);
   if (rank && !rank->speaks()) {  // trains along: rank 0 says and writes what there is
     stop_on_signals();
-    TrainEvents events;
-    events.step = [&](const StepReport&) { first_steps.count(); };
-    if (!training.run(std::move(events), stop_asked)) return std::nullopt;
+    if (!training.run({}, stop_asked)) return std::nullopt;
     training.finish();
     return std::nullopt;
   }
@@ -222,7 +209,6 @@ std::optional<TrainResult> train_once(Device& device, const TrainArgs& a, TrainR
 
   TrainEvents events;
   events.step = [&](const StepReport& r) {
-    first_steps.count();
     metrics.step(r);
     view.step(r);
     if (!page) return;
