@@ -36,7 +36,8 @@ if(older)
                       -Wl,--wrap=_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE)
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND RAPT_LLD)
-  target_link_options(_rapt PRIVATE -Wl,--icf=safe)  # equal functions once: templates have many
+  # Equal functions once (templates have many), and texts that others end in.
+  target_link_options(_rapt PRIVATE -Wl,--icf=safe -Wl,-O2)
 endif()
 # Names of our own alone: another module's copy of the library must not be taken for ours.
 target_link_options(_rapt PRIVATE -Wl,--exclude-libs,ALL)

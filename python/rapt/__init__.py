@@ -29,7 +29,7 @@ _WHERE = {
 }
 # What calls return: for annotations, isinstance and pickle.
 _RESULTS = {
-    **dict.fromkeys("Alignment Guess Perplexity Translation".split(), "_model"),
+    **dict.fromkeys("Adapter Alignment Guess Perplexity Translation".split(), "_model"),
     **dict.fromkeys("Cache Gates Lens Massive Norms Point Points Sinks Table".split(), "_inside"),
     **dict.fromkeys("Attribution Metric Patched Patching".split(), "_attribution"),
     **dict.fromkeys("Gradients HeldOut Judgement Metrics Optimizer StepReport Weights".split(), "_train"),

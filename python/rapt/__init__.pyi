@@ -38,6 +38,13 @@ class _Value:
     def json(self) -> str: ...
 
 # --------------------------------------------------------------------------------------------------- answers
+class Adapter:
+    path: str
+    @property
+    def scale(self) -> float: ...
+
+_Lora: TypeAlias = _Path | Adapter | Sequence[_Path | Adapter] | Mapping[str, float]
+
 class _Sampling(TypedDict, total=False):
     max_tokens: int | None
     temperature: float | None
@@ -64,6 +71,7 @@ class _Sampling(TypedDict, total=False):
     # A dict, its JSON, or a class with model_json_schema() (pydantic's).
     schema: Mapping[str, Any] | str | Any
     grammar: str | None
+    lora: _Lora | None
 
 class _Searching(_Sampling, total=False):
     beams: int | None
@@ -78,6 +86,8 @@ class Times(_Value):
     reused_tokens: int
     answer_tokens: int
     dropped_tokens: int
+    guessed_tokens: int
+    right_guesses: int
     @property
     def tokens_per_second(self) -> float: ...
 
@@ -239,6 +249,8 @@ class Translation(_Value):
 def load(name: _Path = "default", *, context: int | None = None, cache: _CacheType = "f32",
          threads: int | None = None, device: Device | None = None, exact: bool = False,
          streaming: bool | tuple[int, int] | Mapping[str, int] | None = None,
+         lora: _Path | Sequence[_Path] | Mapping[str, float] | None = None,
+         speculate: Literal["off", "lookup", "draft"] | None = None, draft: _Path | Model | None = None,
          progress: _Progress = None) -> Model: ...
 
 class Model:
@@ -316,6 +328,7 @@ class Model:
               variables: Mapping[str, Any] | None = None, progress: _Progress = None,
               **options: Unpack[_Searching]) -> list[Answer]: ...
     def chat(self, system: str = "", **options: Unpack[_Sampling]) -> Chat: ...
+    def adapter(self, path: _Path, scale: float = 1.0) -> Adapter: ...
     # Numbers of texts.
     def logits(self, text: _Text, *, target: _Text | None = None, last_only: bool = False) -> _Floats: ...
     def score(self, text: _Text, *, top: int = 0) -> Score: ...
@@ -416,6 +429,10 @@ def serve(model: _Path | Model | Sequence[_Path | Model] | Mapping[str, _Path | 
           allow_host: str | Sequence[str] = (), allow_origin: str | Sequence[str] = (),
           insecure: bool = False, context: int | None = None, cache: _CacheType = "f16",
           parallel: int | None = None, pool: int | None = None, page: bool = True, lab: bool = False,
+          lora: Mapping[str, _Path] | None = None,
+          speculate: Literal["off", "lookup", "draft"] | None = None,
+          draft: _Path | None = None, chat_template: str | None = None, replay: bool = True,
+          replay_log: _Path | None = None, lab_dir: _Path | None = None,
           log: bool | Callable[[dict[str, Any]], object] = False) -> Server: ...
 
 # --------------------------------------------------------------------------------------------------- recipes

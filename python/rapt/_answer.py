@@ -13,7 +13,7 @@ OPTIONS = {
     "repeat_penalty": 1.0, "repeat_last_n": 64, "frequency_penalty": 0.0, "presence_penalty": 0.0,
     "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "seed": None, "stop": (), "logit_bias": None,
     "ignore_eos": False, "samples": 1, "beams": 0, "length_penalty": 1.0, "logprobs": None, "chunk": 512,
-    "schema": None, "grammar": None,
+    "schema": None, "grammar": None, "lora": None,
 }
 _ALSO = {"temp": "temperature", "stops": "stop", "beam": "beams", "typical_p": "typical"}
 
@@ -43,24 +43,44 @@ def options_of(given, what):
 
 
 def _schema_text(schema):
-    """A schema as JSON: of a dict, a text, or a class that says its own (pydantic's)."""
+    """A schema as JSON: of a dict, a text, or a class that says its own (pydantic's), whose objects then have
+    its fields alone: pydantic would drop others, and a small model does not come to their end."""
     import json
     if isinstance(schema, str):
         return schema
     if hasattr(schema, "model_json_schema"):
-        schema = schema.model_json_schema()
+        schema = _closed(schema.model_json_schema())
     try:
         return json.dumps(schema)
     except (TypeError, ValueError) as e:
         raise UsageError(f"schema: {e}; give a dict, its JSON, or a class with model_json_schema()") from None
 
 
+def _closed(schema):
+    if not isinstance(schema, dict):
+        return schema
+    out = dict(schema)
+    for key in ("properties", "$defs", "definitions"):
+        if key in out:
+            out[key] = {name: _closed(x) for name, x in out[key].items()}
+    for key in ("anyOf", "oneOf", "prefixItems"):
+        if key in out:
+            out[key] = [_closed(x) for x in out[key]]
+    for key in ("items", "additionalProperties"):
+        if key in out:
+            out[key] = _closed(out[key])
+    if "properties" in out:
+        out.setdefault("additionalProperties", False)
+    return out
+
+
 class Times(Value):
     """Seconds before its turn, of reading the prompt, of writing; tokens of the prompt, those of them that
-    were found in the cache, and tokens of the answer (`dropped`: no longer seen, where the text streams)."""
+    were found in the cache, and tokens of the answer (`dropped`: no longer seen, where the text streams).
+    Of guesses at what comes next: how many were computed, and were right."""
 
     __slots__ = _fields = ("queue", "prompt", "answer", "prompt_tokens", "reused_tokens", "answer_tokens",
-                           "dropped_tokens")
+                           "dropped_tokens", "guessed_tokens", "right_guesses")
 
     @property
     def tokens_per_second(self):
@@ -269,8 +289,8 @@ class Stream:
     def _partial(self):
         sample = {"text": self.text, "ids": self.ids, "finish": "cancelled", "score": 0.0, "hash": 0,
                   "choices": [(p.id, p.logprob, p.top) for p in self._pieces if p.logprob is not None]}
-        return answer_of(self._model, sample, (0.0, 0.0, 0.0, 0, 0, len(sample["ids"]), 0), self._options,
-                         self._prompt, self._chat)
+        times = (0.0, 0.0, 0.0, 0, 0, len(sample["ids"]), 0, 0, 0)
+        return answer_of(self._model, sample, times, self._options, self._prompt, self._chat)
 
     def __enter__(self):
         return self

@@ -27,6 +27,8 @@ class Chat:
 
     def __init__(self, model, system="", **options):
         options_of(options, "chat")
+        if options.get("lora") is not None:
+            options["lora"] = model._adapters(options["lora"])
         self._model, self._options = model, options
         self._engine = model._engine()
         self._turns = _rapt.Turns(model._state)
@@ -125,6 +127,8 @@ class _Turn(Stream):
 
     def _begin(self, ids, options):
         chat = self._talk
+        if "lora" in options:
+            options = dict(options, lora=chat._model._uses(options["lora"]))
         return _rapt.ask(chat._engine, ids, options, chat._hold, self._listens, [])
 
     def _end(self):

@@ -140,7 +140,8 @@ class Server:
 
 def serve(model="default", *, host="127.0.0.1", port=0, key=None, allow_host=(), allow_origin=(),
           insecure=False, context=None, cache="f16", parallel=None, pool=None, page=True, lab=False,
-          log=False):
+          lora=None, speculate=None, draft=None, chat_template=None, replay=True, replay_log=None,
+          lab_dir=None, log=False):
     """Answers clients over HTTP, as OpenAI's API does, and browsers with the page. `model`: one, several, or
     {name: model}; models that are open are served as they are, without another copy.
 
@@ -148,7 +149,11 @@ def serve(model="default", *, host="127.0.0.1", port=0, key=None, allow_host=(),
     key       a key, or several, that clients show; other hosts than loopback need one (or insecure=True)
     cache     how keys and values are kept; `context`, `parallel` (answers side by side) and `pool` (bytes of
               keys and values) as of `rapt serve`
-    page      a page for browsers; lab: experiments and trainings can be started there
+    page      a page for browsers; lab: experiments and trainings can be started there (lab_dir: a folder
+              where they are kept)
+    lora      adapters, {name: path}: clients ask for the model `name` ("model:name" of several models)
+    speculate, draft   as of load(); chat_template: a text in the place of the models' own
+    replay    answers can be asked for again; replay_log: a file that keeps them (`rapt replay`)
     log       True: a line for each request goes to the logger "rapt"; or a callable, which hears it as a dict
 
     >>> with rapt.serve("default") as server:
@@ -156,7 +161,7 @@ def serve(model="default", *, host="127.0.0.1", port=0, key=None, allow_host=(),
     ...     b'"default"' in urllib.request.urlopen(server.url + "/v1/models").read()
     True
     """
-    from ._model import Model, load
+    from ._model import Model, _log, _speculates, load
     if isinstance(model, dict):
         named = list(model.items())
     else:
@@ -164,12 +169,42 @@ def serve(model="default", *, host="127.0.0.1", port=0, key=None, allow_host=(),
     opened = [(name, m if isinstance(m, Model) else load(m, progress=False)) for name, m in named]
     if len({name or m.name for name, m in opened}) < len(opened):
         raise UsageError("serve: two models of one name; give names: {'a': …, 'b': …}")
+    if draft is not None and len(opened) > 1:
+        raise UsageError(f"serve: draft is for one model; {len(opened)} are served")
+    if replay_log is not None and not replay:
+        raise UsageError("serve: replay_log and replay=False: answers are kept, or they are not")
+    path = lambda x: "" if x is None else os.path.abspath(x)  # noqa: E731
     keys = [] if key is None else [key] if isinstance(key, str) else list(key)
     options = {"host": host, "port": port, "keys": keys, "allow_hosts": _words(allow_host),
                "allow_origins": _words(allow_origin), "insecure": insecure, "context": context or 0,
-               "cache": cache, "parallel": parallel or 0, "pool": pool or 0, "page": page, "lab": lab}
-    return Server(_rapt.Serving([(name or m.name, m._state) for name, m in opened], options, _hears(log)),
-                  [m for _, m in opened])
+               "cache": cache, "parallel": parallel or 0, "pool": pool or 0, "page": page,
+               "lab": lab or lab_dir is not None, "lab_dir": path(lab_dir), "replay": bool(replay),
+               "replay_log": path(replay_log), "chat_template": chat_template or "",
+               "speculate": _speculates(speculate, draft), "draft": "" if draft is None else os.fspath(draft),
+               "lora": _named_adapters(lora or {}, [name or m.name for name, m in opened])}
+    return Server(_rapt.Serving([(name or m.name, m._state) for name, m in opened], options, _hears(log),
+                                lambda text: _log().warning("%s", text)), [m for _, m in opened])
+
+
+def _named_adapters(lora, models):
+    """(model, name, file) of {name: file}, or {"model:name": file}."""
+    out, taken = [], set(models)
+    if not hasattr(lora, "items"):
+        raise UsageError("serve: lora is a dict, {name: path}: clients ask for an adapter by its name")
+    for given, file in lora.items():
+        model, colon, name = given.rpartition(":")
+        if not colon and len(models) > 1:
+            raise UsageError(f"serve: lora {given!r}: of which model? 'MODEL:{name}', with one of "
+                             f"{', '.join(models)}")
+        if colon and model not in models:
+            raise UsageError(f"serve: lora {given!r}: no model is served as {model!r}, but "
+                             f"{', '.join(models)}")
+        if not name or name in taken:
+            raise UsageError(f"serve: lora {given!r}: the name {name!r} is "
+                             f"{'taken' if name else 'empty'}; give the adapter another one")
+        taken.add(name)
+        out.append((model if colon else models[0], name, os.fspath(file)))
+    return out
 
 
 def _words(x):

@@ -78,8 +78,40 @@ def _windows(streaming):
     return int(keep), int(window)
 
 
+def _lora_words(lora):
+    """What load(lora=) takes, as `rapt run --lora` has it: FILE, or FILE=SCALE."""
+    if lora is None:
+        return []
+    if isinstance(lora, (str, os.PathLike)):
+        return [os.fspath(lora)]
+    if hasattr(lora, "items"):
+        return [f"{os.fspath(path)}={float(scale)}" for path, scale in lora.items()]
+    try:
+        return [os.fspath(path) for path in lora]
+    except TypeError:
+        raise UsageError("lora: adapters are a path, a list of paths, or a dict {path: scale}") from None
+
+
+class Adapter:
+    """A LoRA adapter of a model, opened (Model.adapter), with the scale it is used with."""
+
+    def __init__(self, state, use, path):
+        self._state, self._use, self.path = state, use, path
+
+    @property
+    def scale(self):
+        return self._use.scale
+
+    def __repr__(self):
+        return f"<rapt.Adapter {self.path}, scale {self.scale:g}>"
+
+    def __reduce__(self):
+        raise TypeError("an adapter belongs to its model and cannot be pickled; open it there: "
+                        "model.adapter(path)")
+
+
 def load(name="default", *, context=None, cache="f32", threads=None, device=None, exact=False, streaming=None,
-         progress=None):
+         lora=None, speculate=None, draft=None, progress=None):
     """Opens a model: a GGUF file, a Hugging Face folder, a llama2.c file, the folder of a training, a name in
     a folder of RAPT_MODELS, or "default", the model that comes along.
 
@@ -88,19 +120,38 @@ def load(name="default", *, context=None, cache="f32", threads=None, device=None
     threads    of a device of its own; or `device`, a rapt.Device. Else models share one
     exact      weights as f32, whatever the file stores
     streaming  texts without end: True, or (keep, window): the first tokens and the last ones are seen
+    lora       adapters (LoRA) beside the weights: a path, a list of them, or {path: scale}
+    speculate  "lookup": where the text repeats itself, several tokens are checked at a time, which changes no
+               bit of an answer; "off"; "draft": a smaller model guesses
+    draft      that model: a name as above, or a Model
     progress   None: a bar of tqdm where somebody looks; True, False, or a callable (what, done, of)
 
     >>> m = rapt.load("default")
     >>> m.family, m.context, m.has_tokenizer
     ('llama', 256, True)
     """
-    options = dict(context=context, cache=cache, threads=threads, device=device, exact=exact,
-                   streaming=streaming)
-    name = os.fspath(name)
+    speculate = _speculates(speculate, draft)
+    name, lora = os.fspath(name), _lora_words(lora)
     with bar(progress, "loading") as told:
-        state = _rapt.open_model(name, _device(threads, device), exact, _windows(streaming),
+        state = _rapt.open_model(name, _device(threads, device), exact, _windows(streaming), lora,
                                  told if told.named else None)
-    return Model._of(state, name=name, **options)
+        if draft is not None and not isinstance(draft, Model):
+            draft = Model._of(_rapt.open_model(os.fspath(draft), state.device, False, None, [],
+                                               told if told.named else None))
+    return Model._of(state, name=name, context=context, cache=cache, threads=threads, device=device,
+                     exact=exact, streaming=streaming, lora=lora, speculate=speculate, draft=draft)
+
+
+def _speculates(how, draft):
+    if how is None:
+        return "draft" if draft is not None else "lookup"
+    if how not in ("off", "lookup", "draft"):
+        raise UsageError(f"speculate: {how!r} is none of 'off', 'lookup', 'draft'")
+    if how == "draft" and draft is None:
+        raise UsageError("speculate='draft': give the smaller model, draft=…")
+    if how != "draft" and draft is not None:
+        raise UsageError(f"draft names a model, and speculate={how!r} asks none")
+    return how
 
 
 _MADE = object()
@@ -150,7 +201,9 @@ class Model:
         with self._lock:
             if self._shared is None:
                 o = self._options
-                self._shared = _rapt.open_engine(self._state, o.get("cache") or "f32", o.get("context") or 0)
+                draft = o.get("draft")
+                self._shared = _rapt.open_engine(self._state, o.get("cache") or "f32", o.get("context") or 0,
+                                                 o.get("speculate") or "lookup", draft and draft._state)
             return self._shared
 
     def __getattr__(self, name):
@@ -277,6 +330,8 @@ class Model:
     # ----------------------------------------------------------------------------------------------- answers
     def _ask(self, prompt, options, listens, special=False, variables=None, hooks=None):
         ids, chat = self._ids(prompt, special, variables)
+        if "lora" in options:
+            options = dict(options, lora=self._uses(options["lora"]))
         if chat and ("schema" in options or "grammar" in options):
             options = dict(options, messages=True)
         functions = []
@@ -284,6 +339,26 @@ class Model:
             from ._hooks import functions_of
             functions = functions_of(hooks)
         return _rapt.ask(self._engine(), ids, options, 0, listens, functions), ids, chat
+
+    def adapter(self, path, scale=1.0):
+        """Opens a LoRA adapter for this model, a folder as PEFT saves it or a GGUF file; answers that ask for
+        it use it: generate(…, lora=adapter)."""
+        path = os.fspath(path)
+        return Adapter(self._state, _rapt.open_adapter(self._state, path, float(scale)), path)
+
+    def _adapters(self, lora):
+        """A list of Adapter of what lora= takes."""
+        if hasattr(lora, "items"):
+            return [self.adapter(path, scale) for path, scale in lora.items()]
+        given = [lora] if isinstance(lora, (str, os.PathLike, Adapter)) else lora
+        try:
+            return [a if isinstance(a, Adapter) else self.adapter(a) for a in given]
+        except TypeError:
+            raise UsageError("lora: adapters are paths, what model.adapter() gives, a list of these, or a "
+                             "dict {path: scale}") from None
+
+    def _uses(self, lora):
+        return [a._use for a in self._adapters(lora)]
 
     def generate(self, prompt, *, on_token=None, hooks=None, special=False, variables=None, **options):
         """Goes on with a text (a str; `special`: names of special tokens in it become these tokens), with
@@ -296,7 +371,8 @@ class Model:
         mirostat_eta, seed (drawn, and kept in the answer), stop (a text or several), logit_bias ({id:
         value}), ignore_eos, logprobs (True, or how many others), samples (then a list of answers), beams,
         length_penalty, chunk (prompt tokens of a pass), schema (the answer is JSON of this schema: a dict,
-        its JSON, or a pydantic class), grammar (… a text of this grammar, GBNF).
+        its JSON, or a pydantic class), grammar (… a text of this grammar, GBNF), lora (in the place of the
+        adapters that load() was given: what adapter() gives, paths, a list, {path: scale}; () for none).
 
         `on_token(piece)` hears each Piece; False ends the answer. `hooks`: functions that see and change
         values of every pass, {name: f(x, at)} as run_with_hooks() takes them; `at.rows` says which tokens x
@@ -313,6 +389,8 @@ class Model:
         """
         several = options.get("samples") is not None
         options = options_of(options, "generate")
+        if on_token is not None:
+            options["speculate"] = False  # it may end the answer behind any token
         ask, ids, chat = self._ask(prompt, options, on_token is not None, special, variables, hooks)
         told = None
         if on_token is not None:
@@ -356,6 +434,8 @@ class Model:
         options = options_of(options, "batch")
         if options.get("samples", 1) > 1:
             raise UsageError("batch: one answer to each prompt; several of one are generate(samples=…)")
+        if "lora" in options:
+            options["lora"] = self._adapters(options["lora"])
         asks, out = [], []
         with bar(progress, "answers") as told:
             try:
@@ -493,6 +573,7 @@ class Model:
         knows. type: of the matrices, "f16", "q8_0", "q4_k_m" …; else as they are. Returns what was done
         otherwise than asked, in words."""
         path, state = os.fspath(path), self._state
+        self._refuse_adapters("save")
         with bar(progress, "writing") as told:
             tell = told if told.named else None
             if state.opened and state.changes == 0:
@@ -510,6 +591,11 @@ class Model:
         """save() with a type: m.quantize("q4_k_m", "model.gguf")."""
         return self.save(path, type=type, replace=replace, progress=progress)
 
+    def _refuse_adapters(self, what):
+        if self._state.has_adapters:
+            raise UsageError(f"{what}: an adapter lies beside the weights and is no part of them; load the "
+                             "model without lora= for this")
+
     def __reduce__(self):
         if not self._state.opened:
             raise UsageError("a model in memory cannot be pickled: save it first, and load it from there")
@@ -518,8 +604,10 @@ class Model:
                              "first, and load it from there")
         if self._state.has_edits:
             raise UsageError("a model with edits cannot be pickled; pickle the model, and edit it there")
-        options = {k: v for k, v in self._options.items() if v not in (None, False)}
+        options = {k: v for k, v in self._options.items() if v not in (None, False, [])}
         options.pop("name", None)
+        if "lora" in options:  # another process may stand in another folder
+            options["lora"] = [os.path.abspath(words) for words in options["lora"]]
         path = os.path.abspath(self.path) if os.path.exists(self.path) else self.path
         return _loaded, (path, options)
 
@@ -651,6 +739,6 @@ def _noted(notes):
     return notes
 
 
-for _class in (Alignment, Device, Guess, Model, Perplexity, Translation):
+for _class in (Adapter, Alignment, Device, Guess, Model, Perplexity, Translation):
     _class.__module__ = "rapt"
 load.__module__ = "rapt"

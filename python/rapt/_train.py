@@ -136,6 +136,7 @@ def gradients(model, tokens, lengths=None, targets=None, *, source=None, source_
     training with this seed, whose batch it is: with dropout, drawn from both; without it there is none."""
     given = {"tokens": tokens, "lengths": lengths, "targets": targets, "source": source,
              "source_lengths": source_lengths}
+    model._refuse_adapters("gradients")
     c = _rapt.gradients_of(model._state, *_batch(given, "gradients"), smoothing, number, seed)
     return c.loss, Gradients(c, c.loss)
 
@@ -466,6 +467,7 @@ class Trainer:
 def _start(recipe):
     """(name, JSON of a recipe or "", state of a model or None)."""
     if hasattr(recipe, "_state"):
+        recipe._refuse_adapters("Trainer")
         return getattr(recipe, "name", None) or "model", "", recipe._state
     if isinstance(recipe, (str, os.PathLike)) and not str(recipe).lstrip().startswith("{"):
         return os.fspath(recipe), "", None

@@ -157,8 +157,8 @@ Alignment alignment(Device& device, const Checkpoint& c, std::span<const std::in
   std::vector<std::int32_t> given = {c.decoder_start};
   given.insert(given.end(), target.begin(), target.end() - 1);
   Batch batch{.tokens = given}, from{.tokens = source};
-  batch.sequences.push_back({.first = 0, .count = static_cast<Dim>(T)});
-  from.sequences.push_back({.first = 0, .count = static_cast<Dim>(S)});
+  batch.sequences.push_back({.first = 0, .count = static_cast<Dim>(T), .adapters = c.adapters});
+  from.sequences.push_back({.first = 0, .count = static_cast<Dim>(S), .adapters = c.adapters});
   Run run(device);
   run.taps = &taps;
   forward(run, model, batch, &from);

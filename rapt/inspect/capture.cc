@@ -254,8 +254,10 @@ Capture capture(Device& device, const Model& model, std::span<const Asked> asked
   });
   Run run(device);
   run.taps = &taps;
-  const Batch from{.tokens = source, .sequences = {{.first = 0, .count = S}}};
+  const Batch from{.tokens = source,
+                   .sequences = {{.first = 0, .count = S, .adapters = options.adapters}}};
   Batch batch = batch_of(model, ids);
+  for (Sequence& s : batch.sequences) s.adapters = options.adapters;
   if (!results && !classes) batch.want = kWantLast;
   const Tensor result = forward(run, model, batch, S > 0 ? &from : nullptr);
   if (options.result)

@@ -37,6 +37,7 @@ struct Capture {
 struct CaptureOptions {
   double most_bytes = 1024.0 * 1024 * 1024;
   const Taps* taps = nullptr;  // edits of the same pass (edits.h)
+  std::span<const AdapterUse> adapters = {};  // of all rows
   bool result = false;
 };
 // An encoder-decoder needs `source`, the encoder's tokens. Learned sink tokens of a model are rows before

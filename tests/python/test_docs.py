@@ -21,6 +21,7 @@ import rapt._lab as _lab
 from conftest import SOURCE
 
 np = pytest.importorskip("numpy")
+from adapters import write_adapter  # noqa: E402
 from docs_test import FENCE, MARK, Mark  # noqa: E402
 
 PAGES = ["docs/python.md", "README.md"]
@@ -100,6 +101,7 @@ def pages(toys, tmp_path_factory):
             for p in toys.data.iterdir():
                 (folder / p.name).symlink_to(p)
             (folder / "wiki.txt").symlink_to(toys.data / "text.txt")
+            write_adapter(folder / "my-adapter", rapt.load("default").weights.shapes(), 1)
             made[page] = folder, {"__name__": "page"}
         return made[page]
     return of

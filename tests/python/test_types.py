@@ -20,7 +20,8 @@ LATER = ("attention attribution edited gates gradients gradients_at lens massive
          "report run_with_cache run_with_hooks sinks").split()
 
 # What the package makes and nobody else: how is its own affair.
-MADE_INSIDE = "At Attention Cache Chat Gradients Lab Optimizer Report Result Server Stream Weights".split()
+MADE_INSIDE = ("Adapter At Attention Cache Chat Gradients Lab Optimizer Report Result Server Stream "
+               "Weights").split()
 
 
 def mypy(*words, cwd, module="mypy"):

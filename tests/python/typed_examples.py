@@ -95,5 +95,12 @@ def mine(lab: rapt.lab.Lab) -> rapt.lab.Finding:
     return rapt.lab.Finding("a number", 1.0, holds=True)
 
 
-with rapt.serve(m, port=0) as server:
+style: rapt.Adapter = m.adapter("style.gguf", 0.5)
+m.generate("a", lora=style, schema={"enum": ["yes", "no"]})
+m.stream("a", lora={"style.gguf": 0.5})
+m.batch(["a", "b"], lora=["style.gguf", style])
+quick: rapt.Model = rapt.load("default", lora="style.gguf", speculate="off")
+quicker: rapt.Model = rapt.load("default", draft=quick)
+guessed: int = a.times.guessed_tokens
+with rapt.serve(m, port=0, lora={"poet": "style.gguf"}, replay_log="answers.jsonl") as server:
     url: str = server.url

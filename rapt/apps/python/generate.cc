@@ -76,12 +76,16 @@ void set_option(GenerateOptions& o, const std::string& text, nb::handle value) {
   else fail_name("generate: there is no option '", text, "'");
 }
 
-// What the answer must be; no option of the engine.
-struct FormOptions {
+// What an answer is asked for with; no options of the engine.
+struct AskOptions {
   AnswerSpec spec;
+  std::optional<std::vector<AdapterUse>> lora = {};
+  bool speculate = true;
   bool messages = false;  // the prompt was written by the chat template
   bool take(const std::string& name, nb::handle value) {
     if (name == "messages") messages = nb::cast<bool>(value);
+    else if (name == "speculate") speculate = nb::cast<bool>(value);
+    else if (name == "lora") lora = nb::cast<std::vector<AdapterUse>>(value);
     else if (name == "grammar") spec.grammar = nb::cast<std::string>(value);
     else if (name == "schema") spec.schema = parse_json(nb::cast<std::string>(value), "schema");
     else return false;
@@ -90,12 +94,12 @@ struct FormOptions {
 };
 
 // Names are checked in Python, too; what is None stays as it is.
-GenerateOptions options_of(const nb::dict& options, FormOptions* form = nullptr) {
+GenerateOptions options_of(const nb::dict& options, AskOptions& more) {
   GenerateOptions o;
   for (const auto& [key, value] : options) {
     const std::string name = nb::cast<std::string>(key);
     try {
-      if (value.is_none() || (form && form->take(name, value))) continue;
+      if (value.is_none() || more.take(name, value)) continue;
       set_option(o, name, value);
     } catch (const nb::cast_error&) {
       fail_usage(name, ": ", nb::cast<std::string>(nb::repr(value)), " cannot be meant");
@@ -143,7 +147,7 @@ nb::dict answer_of(const Answer& a) {
   d["prompt"] = choices_of(a.prompt);
   d["times"] = nb::make_tuple(a.times.queue_seconds, a.times.prompt_seconds, a.times.decode_seconds,
                               a.times.prompt_tokens, a.times.reused_tokens, a.times.decoded_tokens,
-                              a.times.dropped_tokens);
+                              a.times.dropped_tokens, a.times.guessed_tokens, a.times.right_guesses);
   return d;
 }
 
@@ -217,23 +221,27 @@ std::shared_ptr<Ask> ask(const std::shared_ptr<SharedEngine>& engine, std::vecto
   const Recipe& recipe = c.model->recipe;
   std::shared_ptr<RequestHooks> changes = request_hooks(engine->state(), hooks);
   Request r;
+  AskOptions more;
+  GenerateOptions generate = options_of(options, more);
   if (recipe.encoder && recipe.decoder) {
-    r = translation_request(c, engine->stops(), ids, options_of(options));
+    if (more.spec.any()) fail_usage("schema and grammar: they are for models that go on with a text");
+    r = translation_request(c, engine->stops(), ids, generate);
   } else {
-    FormOptions form;
     r.tokens = std::move(ids);
-    r.generate = options_of(options, &form);
-    if (form.spec.schema && !form.spec.grammar.empty()) fail_usage("schema and grammar: give one of them");
-    if (form.spec.any()) {
-      const std::optional<ChatTemplate> chat = form.messages ? open_chat_template(c) : std::nullopt;
+    r.generate = std::move(generate);
+    if (more.spec.schema && !more.spec.grammar.empty()) fail_usage("schema and grammar: give one of them");
+    if (more.spec.any()) {
+      const std::optional<ChatTemplate> chat = more.messages ? open_chat_template(c) : std::nullopt;
       SpecifiedAnswer specified =
-          specify_answer(c, form.spec, chat ? &*chat : nullptr, r.tokens, engine->stops());
+          specify_answer(c, more.spec, chat ? &*chat : nullptr, r.tokens, engine->stops());
       r.constraint = std::move(specified.constraint);
       r.generate.shown_ids = std::move(specified.shown_ids);
     }
     r.stream = engine->model().stream;
     r.hold = hold;
   }
+  r.adapters = std::move(more.lora);
+  r.speculate = more.speculate;
   return std::make_shared<Ask>(engine, engine->ask(std::move(r), listens, std::move(changes)));
 }
 
@@ -249,7 +257,8 @@ std::shared_ptr<Ask> ask_score(const std::shared_ptr<SharedEngine>& engine, std:
   return std::make_shared<Ask>(engine, engine->ask(std::move(r), false));
 }
 
-std::shared_ptr<SharedEngine> open_engine(const ModelPtr& model, const std::string& cache, Dim context) {
+std::shared_ptr<SharedEngine> open_engine(const ModelPtr& model, const std::string& cache, Dim context,
+                                          const std::string& speculate, const ModelPtr& draft) {
   const std::optional<DType> type = dtype_named(cache);
   const DType known[] = {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0};
   if (!type || std::find(std::begin(known), std::end(known), *type) == std::end(known))
@@ -260,7 +269,9 @@ std::shared_ptr<SharedEngine> open_engine(const ModelPtr& model, const std::stri
   o.context = context;
   o.prefixes = true;
   o.idle_prefix_bytes = std::size_t{256} << 20;
-  return std::make_shared<SharedEngine>(model, o);
+  o.speculate = speculate == "off" ? Speculate::off : draft ? Speculate::draft : Speculate::lookup;
+  o.draft = draft ? draft->checkpoint.get() : nullptr;
+  return std::make_shared<SharedEngine>(model, o, draft);
 }
 
 // ---------------------------------------------------------------------------------------- conversations
@@ -336,7 +347,7 @@ void add_generate(nb::module_& m) {
       .def("finish", &Ask::finish, nb::arg().none())
       .def("answer", &Ask::answer)
       .def("close", &Ask::close);
-  m.def("open_engine", &open_engine);
+  m.def("open_engine", &open_engine, "model"_a, "cache"_a, "context"_a, "speculate"_a, "draft"_a.none());
   m.def("ask", &ask);
   m.def("ask_score", &ask_score);
   m.def("chat_ids", &chat_prompt);

@@ -90,7 +90,10 @@ nb::tuple capture_points(const ModelPtr& m, const std::vector<std::string>& name
   const auto got = std::make_shared<const Capture>(without_gil([&] {
     Edited edited(*m, Passes::one);
     Capture made = capture(m->on(), m->net(), once, ids, source,
-                           {.most_bytes = limit, .taps = &edited.taps(), .result = true});
+                           {.most_bytes = limit,
+                            .taps = &edited.taps(),
+                            .adapters = m->checkpoint->adapters,
+                            .result = true});
     edited.check();
     return made;
   }));
@@ -135,8 +138,11 @@ nb::object run_hooks(const ModelPtr& m, const TokenIds& ids, const TokenIds& sou
     });
     Run run(m->on());
     run.taps = &taps;
-    const Batch from{.tokens = source, .sequences = {{.first = 0, .count = S}}};
-    const Tensor out = forward(run, model, batch_of(model, ids), S > 0 ? &from : nullptr);
+    const std::vector<AdapterUse>& adapters = m->checkpoint->adapters;
+    const Batch from{.tokens = source, .sequences = {{.first = 0, .count = S, .adapters = adapters}}};
+    Batch batch = batch_of(model, ids);
+    for (Sequence& s : batch.sequences) s.adapters = adapters;
+    const Tensor out = forward(run, model, batch, S > 0 ? &from : nullptr);
     edited.check();
     came();
     Captured all{.name = "result", .shape = {out.size.begin(), out.size.begin() + out.rank}, .values = {}};

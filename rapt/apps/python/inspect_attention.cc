@@ -33,6 +33,7 @@ struct Record {
 
 std::shared_ptr<Record> attention_record(const ModelPtr& m, const TokenIds& ids, const TokenIds& source,
                                          std::int64_t first_keys, double limit) {
+  refuse_adapters(*m);
   auto out = std::make_shared<Record>();
   out->model = m;
   without_gil([&] {

@@ -11,6 +11,7 @@ namespace {
 
 Metric metric_of(const ModelPtr& m, const std::string& text) {
   if (m->edits) fail_usage("this looks at the model as it is; use the handle without edits");
+  refuse_adapters(*m);
   if (text.empty()) return {.kind = Metric::Kind::difference};  // of what either text would go on with
   return parse_metric(text, m->checkpoint->tokenizer.get());
 }

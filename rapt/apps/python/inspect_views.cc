@@ -34,6 +34,7 @@ Dim size_of(const auto& list) { return static_cast<Dim>(list.size()); }
 // f(taps with the handle's edits), then whether they touched something.
 template <class F>
 auto seen(const ModelPtr& m, const F& f) {
+  refuse_adapters(*m);
   return without_gil([&] {
     Edited edited(*m, Passes::one);
     auto out = f(edited.edits());

@@ -11,6 +11,7 @@
 #include "rapt/base/text.h"
 #include "rapt/inspect/alignment.h"
 #include "rapt/io/folder.h"
+#include "rapt/load/adapter.h"
 #include "rapt/load/model_folder.h"
 #include "rapt/load/quant_mix.h"
 #include "rapt/nn/size.h"
@@ -37,7 +38,7 @@ namespace fs = std::filesystem;
 
 // ------------------------------------------------------------------------------------ where models come from
 ModelPtr open_model(const std::string& name, const DevicePtr& device, bool exact,
-                    std::optional<std::pair<Dim, Dim>> streaming, nb::object listener) {
+                    std::optional<std::pair<Dim, Dim>> streaming, const Texts& lora, nb::object listener) {
   auto state = std::make_shared<api::ModelState>();
   state->device = device ? device : shared_device();
   Progress progress(std::move(listener));
@@ -58,7 +59,9 @@ ModelPtr open_model(const std::string& name, const DevicePtr& device, bool exact
       progress.set(static_cast<double>(done), static_cast<double>(of));
     };
   without_gil(progress, [&] {
-    state->checkpoint = std::make_shared<Checkpoint>(open_checkpoint(find_model(name), load));
+    const auto opened = std::make_shared<Checkpoint>(open_checkpoint(find_model(name), load));
+    for (const std::string& words : lora) opened->adapters.push_back(load_adapter_use(words, *opened));
+    state->checkpoint = opened;
   });
   return state;
 }
@@ -116,9 +119,12 @@ nb::object logits(const ModelPtr& m, const Ids& ids, const Ids& source, bool las
   without_gil([&] {
     Run run(m->on());
     run.taps = edited.edits();
-    Batch batch{.tokens = ids, .sequences = {{.count = static_cast<Dim>(ids.size())}}};
+    const std::vector<AdapterUse>& adapters = m->checkpoint->adapters;
+    Batch batch{.tokens = ids,
+                .sequences = {{.count = static_cast<Dim>(ids.size()), .adapters = adapters}}};
     if (last_only && !model.recipe.head.pools()) batch.want = kWantLast;
-    const Batch from{.tokens = source, .sequences = {{.count = static_cast<Dim>(source.size())}}};
+    const Batch from{.tokens = source,
+                     .sequences = {{.count = static_cast<Dim>(source.size()), .adapters = adapters}}};
     const Tensor t = forward(run, model, batch, source.empty() ? nullptr : &from);
     for (int i = last_only && t[0] == 1 ? 1 : 0; i < t.rank; ++i) shape.push_back(t[i]);
     if (t.dtype == DType::f32) {
@@ -515,9 +521,14 @@ void add_model(nb::module_& m) {
       .def_prop_ro("device", [](const api::ModelState& s) { return s.device; })
       .def_prop_ro("opened", [](const api::ModelState& s) { return s.opened; })
       .def_prop_ro("changes", [](const api::ModelState& s) { return s.net().changes.load(); })
+      .def_prop_ro("has_adapters", [](const api::ModelState& s) { return !s.checkpoint->adapters.empty(); })
       .def_prop_ro("has_edits", [](const api::ModelState& s) { return s.edits != nullptr; });
-  m.def("open_model", &open_model, "name"_a, "device"_a.none(), "exact"_a, "streaming"_a.none(),
+  m.def("open_model", &open_model, "name"_a, "device"_a.none(), "exact"_a, "streaming"_a.none(), "lora"_a,
         "progress"_a.none());
+  nb::class_<AdapterUse>(m, "AdapterUse").def_ro("scale", &AdapterUse::scale);
+  m.def("open_adapter", [](const ModelPtr& s, const std::string& path, float scale) {
+    return without_gil([&] { return AdapterUse{load_adapter(path, *s->checkpoint), scale}; });
+  });
   m.def("info", &info);
   m.def("recipe_of", [](const ModelPtr& s) { return recipe_json(s->net().recipe, true); });
   m.def("prompt_ids", &prompt);

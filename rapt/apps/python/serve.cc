@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <thread>
+#include <tuple>
 
 #include "rapt/apps/python/model.h"
 #include "rapt/apps/server/service.h"
@@ -20,10 +22,11 @@ T given(const nb::dict& options, const char* name) {
 
 class Serving {
  public:
-  // `log`: a callable that hears a line of JSON for every request, or None.
+  // `log`: a callable that hears a line of JSON for every request, or None; `warn` hears what whoever runs it
+  // should know.
   Serving(const std::vector<std::pair<std::string, ModelPtr>>& models, const nb::dict& options,
-          nb::object log)
-      : log_(std::move(log)) {
+          nb::object log, nb::object warn)
+      : log_(std::move(log)), warn_(std::move(warn)) {
     const std::string host = given<std::string>(options, "host");
     const int port = given<int>(options, "port");
     if (port < 0 || port > 65535) fail_usage("port: ", port, "; a number from 0 (any) to 65535");
@@ -43,25 +46,46 @@ class Serving {
     service.access.reachable = !local;
     service.page = given<bool>(options, "page");
     service.workshop.on = given<bool>(options, "lab");
+    service.workshop.folder = given<std::string>(options, "lab_dir");
+    if (!service.workshop.folder.empty()) {
+      std::error_code error;
+      std::filesystem::create_directories(service.workshop.folder, error);
+      if (error) fail(service.workshop.folder, ": the folder cannot be made: ", error.message());
+    }
+    service.replay = given<bool>(options, "replay");
+    service.replay_log = given<std::string>(options, "replay_log");
     service.version = concat("rapt ", RAPT_VERSION);
     const std::optional<DType> cache = dtype_named(given<std::string>(options, "cache"));
     const DType known[] = {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0};
     if (!cache || std::find(std::begin(known), std::end(known), *cache) == std::end(known))
       fail_usage("cache: keys and values are kept as f32, f16, bf16, q8_0 or q4_0, not as '",
                  given<std::string>(options, "cache"), "'");
-    const Dim context = given<Dim>(options, "context"), parallel = given<Dim>(options, "parallel"),
-              pool = given<Dim>(options, "pool");
-    if (!log_.is_none())
-      service.log = [this](const std::string& line) {
+    const Dim pool = given<Dim>(options, "pool");
+    server::ModelOptions each;
+    each.cache = *cache;
+    each.context = given<Dim>(options, "context");
+    each.rows = given<Dim>(options, "parallel");
+    each.chat_template = given<std::string>(options, "chat_template");
+    each.draft = given<std::string>(options, "draft");
+    each.speculate = given<std::string>(options, "speculate") == "off" ? Speculate::off
+                     : each.draft.empty()                              ? Speculate::lookup
+                                                                       : Speculate::draft;
+    if (!each.draft.empty()) each.draft = find_model(each.draft);
+    const auto lora = given<std::vector<std::tuple<std::string, std::string, std::string>>>(options, "lora");
+    const auto tells = [](const nb::object& to) {
+      return [&to](const std::string& line) {
         const InPython in;
         try {
-          call_python(log_, nb::make_tuple(line));
+          call_python(to, nb::make_tuple(line));
         } catch (nb::python_error& e) {
           e.discard_as_unraisable("rapt.serve: log");
         }
       };
+    };
+    if (!log_.is_none()) service.log = tells(log_);
+    service.warn = tells(warn_);
     try {
-      without_gil([&] { start(models, *cache, context, parallel, pool, host, port, service); });
+      without_gil([&] { start(models, each, lora, pool, host, port, service); });
     } catch (...) {
       close();
       throw;
@@ -93,25 +117,27 @@ class Serving {
   }
 
  private:
-  void start(const std::vector<std::pair<std::string, ModelPtr>>& models, DType cache, Dim context,
-             Dim parallel, Dim pool, const std::string& host, int port,
-             const server::ServiceOptions& service) {
+  // `lora`: (name of its model, its own, file)
+  void start(const std::vector<std::pair<std::string, ModelPtr>>& models, server::ModelOptions o,
+             const std::vector<std::tuple<std::string, std::string, std::string>>& lora, Dim pool,
+             const std::string& host, int port, const server::ServiceOptions& service) {
     std::vector<std::unique_ptr<server::ServedModel>> served;
     const std::uint64_t free = available_memory();
     for (const auto& [name, model] : models) {
       if (model->edits) fail_usage("serve: edits belong to requests there; serve the model without them");
-      server::ModelOptions o;
+      if (!model->checkpoint->adapters.empty())
+        fail_usage("serve: adapters are served under names of their own there, serve(…, lora={name: path}); "
+                   "load the model without lora=");
       o.path = model->checkpoint->path;
       o.name = name;
       o.weights = model->checkpoint;
-      o.cache = cache;
-      o.context = context;
-      o.rows = parallel;
       o.budget = pool > 0
                      ? static_cast<std::size_t>(pool) / models.size()
                      : static_cast<std::size_t>(free > 0 ? free / 4 / models.size() : std::uint64_t{1} << 30);
       served.push_back(server::serve_model(model->on(), o, service.version));
       devices_.push_back(model->device);
+      for (const auto& [of, called, file] : lora)
+        if (of == served.back()->name) server::add_adapter(*served.back(), called, file);
     }
     service_ = std::make_unique<server::Service>(std::move(served), service);
     server_ = std::make_unique<http::Server>(*service_, http::Limits{});
@@ -121,7 +147,7 @@ class Serving {
     thread_ = std::thread([this] { server_->run(); });
   }
 
-  nb::object log_;
+  nb::object log_, warn_;
   std::vector<DevicePtr> devices_;
   std::unique_ptr<server::Service> service_;
   std::unique_ptr<http::Server> server_;
@@ -134,8 +160,8 @@ class Serving {
 
 void add_serve(nb::module_& m) {
   nb::class_<Serving>(m, "Serving")
-      .def(nb::init<const std::vector<std::pair<std::string, ModelPtr>>&, const nb::dict&, nb::object>(),
-           "models"_a, "options"_a, "log"_a.none())
+      .def(nb::init<const std::vector<std::pair<std::string, ModelPtr>>&, const nb::dict&, nb::object, nb::object>(),
+           "models"_a, "options"_a, "log"_a.none(), "warn"_a)
       .def_prop_ro("url", &Serving::url)
       .def_prop_ro("open", &Serving::open)
       .def("close", &Serving::close);

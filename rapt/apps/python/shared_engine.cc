@@ -81,8 +81,9 @@ struct SharedEngine::Forks {
   }
 };
 
-SharedEngine::SharedEngine(ModelPtr model, const Engine::Options& options)
+SharedEngine::SharedEngine(ModelPtr model, const Engine::Options& options, ModelPtr draft)
     : model_(std::move(model)),
+      draft_(std::move(draft)),
       edited_(model_->edits ? std::make_unique<Edited>(*model_, Passes::many) : nullptr),
       // Before anything is known: all weights are read once for a row, ten gigabytes a second.
       decode_seconds_(static_cast<double>(model_->checkpoint->file_bytes) * 1e-10),

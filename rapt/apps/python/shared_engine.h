@@ -49,7 +49,8 @@ class SharedEngine : public std::enable_shared_from_this<SharedEngine> {
     std::shared_ptr<RequestHooks> hooks = {};  // until no pass is its any more
   };
 
-  SharedEngine(ModelPtr model, const Engine::Options& options);
+  // `draft`: whose checkpoint is options.draft.
+  SharedEngine(ModelPtr model, const Engine::Options& options, ModelPtr draft);
   ~SharedEngine();
 
   // With the handle's edits on it, or with `hooks`, which have them.
@@ -83,7 +84,7 @@ class SharedEngine : public std::enable_shared_from_this<SharedEngine> {
   double expected_seconds() const;
   void rest(Asked& asked, bool on);
 
-  const ModelPtr model_;
+  const ModelPtr model_, draft_;
   const std::unique_ptr<Edited> edited_;
   std::mutex lock_;
   Bell free_;

@@ -385,6 +385,7 @@ std::optional<AnswerParser> answer_parser(const CompletionRequest& request, cons
   if (!request.chat || !request.form) return std::nullopt;
   return AnswerParser(*request.form, {.thinks = request.thought == PromptThought::begun,
                                       .calls = request.tools.active(),
+                                      .must_call = request.tools.choice == ToolRequest::Choice::required,
                                       .seed = concat(head.id, "/", index)});
 }
 
