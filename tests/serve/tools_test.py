@@ -510,6 +510,18 @@ def many_schemas_at_once(s):
         list(pool.map(one, range(160)))
 
 
+@test
+def large_grammars_do_not_pile_up(s):
+    """Each takes five megabytes, and so many are asked for that all of them would be 320."""
+    before = s.tools.memory()
+    for i in range(64):
+        kinds = {f"k{k}": {"type": "string", "minLength": (k + i) % 800, "maxLength": 900} for k in range(60)}
+        schema = {"type": "object", "properties": kinds, "required": list(kinds)}
+        equal(s.ask(json_schema=schema, max_tokens=1).status, 200)
+    growth = s.tools.memory() - before
+    expect(growth < 260 << 20, f"{growth >> 20} MiB more")
+
+
 # -------------------------------------------------------------------------------------- command line
 @test
 def the_command_line_takes_files_and_says_what_is_wrong(s):
