@@ -271,6 +271,40 @@ def test_errors_are_python_s_own(tmp_path):
         rapt.load("default").generate("a", temperature="hot")
 
 
+WRONG = [  # what is asked for, and what the refusal must say
+    (lambda m: rapt.load("default", contxt=3), "did you mean 'context'"),
+    (lambda m: rapt.serve("default", prt=3), "did you mean 'port'"),
+    (lambda m: rapt.load("default", context=-1), "context: -1"),
+    (lambda m: rapt.load("default", context="a"), "context: 'a'"),
+    (lambda m: rapt.load("default", streaming=3), "keep, window"),
+    (lambda m: rapt.load("default", streaming=(4,)), "keep, window"),
+    (lambda m: m.generate("a", stop=5), "stop: a text"),
+    (lambda m: m.generate("a", on_token=5), "on_token: a function"),
+    (lambda m: m.generate("a", hooks=5), "hooks is a dict"),
+    (lambda m: m.generate("a", max_new_tokens=5), "did you mean 'max_tokens'"),
+    (lambda m: m.embed(5), "embed: a list of texts"),
+    (lambda m: m.batch(5), "batch: a list of texts"),
+    (lambda m: m.perplexity(5), "perplexity: a text is wanted, not 5"),
+    (lambda m: m.fill(5), "fill: a text is wanted"),
+    (lambda m: m.tokenizer.encode(b"a"), "encode: a text is wanted"),
+    (lambda m: m.tokenizer.decode("abc"), "token ids are whole numbers"),
+    (lambda m: rapt.serve("default", port="x"), "port: 'x'"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_wrong_arguments_are_told_in_words(model, number):
+    call, words = WRONG[number]
+    with pytest.raises(rapt.UsageError) as error:
+        call(model)
+    assert words in str(error.value)
+
+
+def test_a_place_that_cannot_be_written_is_our_error(model):
+    with pytest.raises(rapt.Error, match="/proc/x"):
+        model.save("/proc/x")
+
+
 def test_models_in_memory_are_not_pickled():
     made = rapt.Model("gpt2", width=32, layers=1, heads=2, vocab=64, context=32)
     with pytest.raises(rapt.UsageError, match="save it first"):
