@@ -354,6 +354,23 @@ def test_serve(model):
         expected = rapt.load("default", cache="f16").generate("ROMEO:", max_tokens=8, temperature=0)
         assert said["choices"][0]["text"] == str(expected)
         assert said["usage"]["completion_tokens"] == expected.openai()["usage"]["completion_tokens"]
+        messages = [{"role": "user", "content": "ROMEO:"}]
+        short = {"model": "small", "temperature": 0}
+        for told in (  # every vendor's form is there, with the same words
+                ask("/v1/chat/completions", {**short, "messages": messages, "max_tokens": 8})
+                ["choices"][0]["message"]["content"],
+                ask("/v1/messages", {**short, "messages": messages, "max_tokens": 8})["content"][0]["text"],
+                ask("/v1/responses", {**short, "input": "ROMEO:", "max_output_tokens": 8})
+                ["output"][0]["content"][0]["text"],
+                ask("/api/generate", {"model": "small", "prompt": "ROMEO:", "stream": False,
+                                      "options": {"num_predict": 8, "temperature": 0}})["response"]):
+            assert told == str(expected)
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["yes", "no"]}}}
+        told = ask("/v1/chat/completions", {**short, "messages": messages, "response_format": form})
+        assert told["choices"][0]["message"]["content"] in ('"yes"', '"no"')
+        looked = ask("/v1/look", {"model": "small", "ids": expected.prompt, "want": ["tokens"]})
+        assert looked["tokens"]["ids"] == expected.prompt
+        assert ask("/v1/monitor?once=1")["models"]
         url = server.url
     assert server.closed and any(line.get("model") == "small" for line in heard)
     with pytest.raises(urllib.error.URLError):
