@@ -17,6 +17,9 @@ if(RAPT_PROGRAM)
   foreach(model ${RAPT_MODELS_INSIDE})
     install(FILES models/${model}/${model}.gguf DESTINATION ${CMAKE_INSTALL_DATADIR}/rapt)
   endforeach()
+  if(RAPT_MPI_MODULES)
+    install(TARGETS ${RAPT_MPI_MODULES} LIBRARY DESTINATION lib/rapt)
+  endif()
   # Made by the whole build; without it, the program alone is installed.
   install(FILES ${manual}/rapt.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
   install(FILES ${manual}/rapt.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions

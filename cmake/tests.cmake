@@ -101,6 +101,16 @@ if(RAPT_PROGRAM AND NOT RAPT_SANITIZE)
   gtest_discover_tests(rapt_allocation_tests PROPERTIES TIMEOUT 600)
 endif()
 
+# A rank of several, which a launcher starts (tests/ranks/ranks_test.py).
+if(RAPT_PROGRAM AND NOT RAPT_SANITIZE)
+  add_executable(rapt_ranks_tool tests/ranks/ranks_tool.cc)
+  target_link_libraries(rapt_ranks_tool PRIVATE rapt_program)
+  set_target_properties(rapt_ranks_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  if(RAPT_MPI_MODULES)
+    add_dependencies(rapt_ranks_tool ${RAPT_MPI_MODULES})
+  endif()
+endif()
+
 # Mutated files of every kind, opened as a user would (tests/attack/attack.cc): a few here, many in
 # scripts/test --long.
 if(RAPT_TEST_SET STREQUAL all)
@@ -189,11 +199,16 @@ if(RAPT_PROGRAM AND CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RAPT_SANITIZE)
            ${CMAKE_BINARY_DIR})
   set_tests_properties(documented_commands PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 
+  # Files for clusters, as far as they can be checked without one.
+  add_test(NAME cluster_files COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/cluster_test.py --rapt
+           $<TARGET_FILE:rapt_cli>)
+
   # `rapt serve`, from outside: every route by value, what must not work, equal bits under load, mutated
   # requests, a storm of connections, clients from PyPI where that can be reached. They share toy models; the
   # first one that runs makes them.
   set(flags_of_mutate --count 4000)  # --long mutate: 100,000
-  foreach(name api tools vendors look lab train recipe security bits replay mutate load clients)
+  foreach(name api tools vendors look lab train recipe security bits replay continue
+               replicas mutate load clients)
     add_test(NAME serve_${name} COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/serve/${name}_test.py --rapt
              $<TARGET_FILE:rapt_cli> ${flags_of_${name}})
     set_tests_properties(serve_${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
@@ -201,10 +216,20 @@ if(RAPT_PROGRAM AND CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RAPT_SANITIZE)
   # A minute of which it mostly waits: begun first, beside the others.
   set_tests_properties(serve_load PROPERTIES COST 1000)
 
-  # Schemas by the JSON Schema test suite, by pydantic and by jsonschema, where PyPI can be reached.
-  add_test(NAME schema_suite COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/schema/suite_test.py --rapt
-           $<TARGET_FILE:rapt_cli>)
-  set_tests_properties(schema_suite PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
+  # Ranks as processes, under the launchers that are here; they mostly wait.
+  foreach(launchers mpi sockets)
+    add_test(NAME ranks_${launchers} COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/ranks/ranks_test.py
+             ${launchers} --rapt $<TARGET_FILE:rapt_cli> --tool $<TARGET_FILE:rapt_ranks_tool>)
+    set_tests_properties(ranks_${launchers} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 400 COST 900)
+  endforeach()
+
+  # Schemas by the JSON Schema test suite, by pydantic and by jsonschema, and what models answer that are held
+  # to them, where PyPI can be reached.
+  foreach(name suite answers)
+    add_test(NAME schema_${name} COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/schema/${name}_test.py
+             --rapt $<TARGET_FILE:rapt_cli>)
+    set_tests_properties(schema_${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
+  endforeach()
 
   add_test(NAME neon_compiles COMMAND ${PROJECT_SOURCE_DIR}/scripts/check-neon)
   set_tests_properties(neon_compiles PROPERTIES SKIP_RETURN_CODE 77)

@@ -25,10 +25,10 @@ void apply(DiskImage& disk, const CrashFs::Op& op, const CrashFs::Fate& fate) {
       for (std::size_t at = 0; at < op.bytes.size(); at += fate.sector) {
         if (fate.what == CrashFs::Fate::torn && random_below(2, fate.seed, at) == 0) continue;
         const std::size_t end = std::min(op.bytes.size(), at + fate.sector);
-        if (node.bytes.size() < end) node.bytes.resize(end);
+        if (node.bytes.size() < op.at + end) node.bytes.resize(op.at + end);
         std::copy(op.bytes.begin() + static_cast<std::ptrdiff_t>(at),
                   op.bytes.begin() + static_cast<std::ptrdiff_t>(end),
-                  node.bytes.begin() + static_cast<std::ptrdiff_t>(at));
+                  node.bytes.begin() + static_cast<std::ptrdiff_t>(op.at + at));
       }
       break;
     case Kind::sync:
@@ -108,14 +108,32 @@ void CrashFs::link(const std::string& path, bool folder) {
 
 void CrashFs::make_folder(const std::string& path) { link(path, true); }
 
-void CrashFs::create(const std::string& path, std::span<const std::byte> bytes) {
+std::unique_ptr<NewFile> CrashFs::open_new(const std::string& path, std::uint64_t bytes) {
+  class File : public NewFile {
+   public:
+    File(CrashFs& fs, std::string path, int node) : fs_(fs), path_(std::move(path)), node_(node) {}
+    void write(std::span<const std::byte> bytes) override {
+      if (bytes.empty()) return;
+      fs_.record({.kind = Kind::write,
+                  .path = path_,
+                  .node = node_,
+                  .bytes = {bytes.begin(), bytes.end()},
+                  .at = at_});
+      at_ += bytes.size();
+    }
+    void finish() override { fs_.record({.kind = Kind::sync, .path = path_, .node = node_}); }
+
+   private:
+    CrashFs& fs_;
+    const std::string path_;
+    const int node_;
+    std::size_t at_ = 0;
+  };
   link(path, false);
   const int node = need(path);
-  if (!bytes.empty()) {
-    record({.kind = Kind::resize, .path = path, .node = node, .size = bytes.size()});
-    record({.kind = Kind::write, .path = path, .node = node, .bytes = {bytes.begin(), bytes.end()}});
-  }
-  record({.kind = Kind::sync, .path = path, .node = node});
+  if (bytes > 0)
+    record({.kind = Kind::resize, .path = path, .node = node, .size = static_cast<std::size_t>(bytes)});
+  return std::make_unique<File>(*this, path, node);
 }
 
 void CrashFs::sync_folder(const std::string& path) {

@@ -41,7 +41,8 @@ class CrashFs : public Fs {
     int node = -1;  // folder of link, unlink, rename; file of resize, write; either of sync
     int child = -1;  // what is linked, unlinked or renamed
     std::string name, to;  // of link, unlink, rename; new name
-    std::vector<std::byte> bytes;  // of write, from byte 0
+    std::vector<std::byte> bytes;  // of write, from `at` on
+    std::size_t at = 0;
     std::size_t size = 0;  // of resize
     std::int64_t promised = -1;
   };
@@ -57,14 +58,15 @@ class CrashFs : public Fs {
   explicit CrashFs(DiskImage after_crash) : start_(std::move(after_crash)), live_(start_) {}
 
   void make_folder(const std::string& path) override;
-  // Link, resize, write, sync.
-  void create(const std::string& path, std::span<const std::byte> bytes) override;
+  // Link, resize; then a write for each piece, and a sync.
+  std::unique_ptr<NewFile> open_new(const std::string& path, std::uint64_t bytes) override;
   void sync_folder(const std::string& path) override;
   void rename(const std::string& from, const std::string& to) override;
   void remove_all(const std::string& path) override;  // one unlink after the other, the folder last
   bool exists(const std::string& path) const override { return live_.find(path) >= 0; }
   std::vector<std::string> list(const std::string& folder) const override;
   std::vector<std::byte> read(const std::string& path) const override;
+  std::uint64_t size(const std::string& path) const override { return read(path).size(); }
   std::uint64_t free_bytes(const std::string&) const override { return free; }
   std::shared_ptr<void> lock(const std::string& path) override;
 
@@ -127,8 +129,9 @@ class HookFs : public Fs {
   void make_folder(const std::string& path) override {
     before_("make_folder", path), under_.make_folder(path);
   }
-  void create(const std::string& path, std::span<const std::byte> bytes) override {
-    before_("create", path), under_.create(path, bytes);
+  std::unique_ptr<NewFile> open_new(const std::string& path, std::uint64_t bytes) override {
+    before_("create", path);
+    return std::make_unique<File>(*this, path, under_.open_new(path, bytes));
   }
   void sync_folder(const std::string& path) override {
     before_("sync_folder", path), under_.sync_folder(path);
@@ -144,6 +147,9 @@ class HookFs : public Fs {
   std::vector<std::byte> read(const std::string& path) const override {
     return before_("read", path), under_.read(path);
   }
+  std::uint64_t size(const std::string& path) const override {
+    return before_("size", path), under_.size(path);
+  }
   std::uint64_t free_bytes(const std::string& folder) const override {
     return before_("free_bytes", folder), under_.free_bytes(folder);
   }
@@ -152,6 +158,21 @@ class HookFs : public Fs {
   }
 
  private:
+  class File : public NewFile {
+   public:
+    File(HookFs& fs, std::string path, std::unique_ptr<NewFile> under)
+        : fs_(fs), path_(std::move(path)), under_(std::move(under)) {}
+    void write(std::span<const std::byte> bytes) override {
+      fs_.before_("write", path_), under_->write(bytes);
+    }
+    void finish() override { fs_.before_("finish", path_), under_->finish(); }
+
+   private:
+    HookFs& fs_;
+    const std::string path_;
+    const std::unique_ptr<NewFile> under_;
+  };
+
   Fs& under_;
   std::function<void(const char*, const std::string&)> before_;
 };

@@ -265,6 +265,35 @@ TEST(Engine, WhatNothingIsLeftOfIsAnError) {
     }
 }
 
+// A constraint that fails takes its own request with it; who is in the same passes does not see it.
+TEST(Engine, AConstraintThatFailsEndsItsRequestAlone) {
+  class Failing : public SaltedConstraint {
+   public:
+    Failing() : SaltedConstraint(7) {}
+    std::unique_ptr<Constraint> copy() const override { return std::make_unique<Failing>(*this); }
+    void accept(std::int32_t id) override {
+      if (++said_ == 3) fail("a constraint that fails");
+      SaltedConstraint::accept(id);
+    }
+
+   private:
+    int said_ = 0;
+  };
+  const auto ask = [] {
+    Request r = asks(prompt_text(20), 10);
+    r.constraint = std::make_shared<SaltedConstraint>(7);
+    return r;
+  };
+  EngineWorld alone, w;
+  const Answer wanted = alone.engine.finish(alone.engine.add(ask()));
+  const Engine::Id other = w.engine.add(ask());
+  Request failing = asks(prompt_text(20), 10);
+  failing.constraint = std::make_shared<Failing>();
+  const Engine::Id own = w.engine.add(failing);
+  EXPECT_EQ(error_of([&] { w.engine.finish(own); }), "a constraint that fails");
+  EXPECT_EQ(w.engine.finish(other).samples.at(0).hash, wanted.samples.at(0).hash);
+}
+
 // Log-softmax of what forward() says, in double.
 TEST(Engine, LogProbabilitiesOfAPromptAreThoseOfItsRows) {
   EngineWorld w;

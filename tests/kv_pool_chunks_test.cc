@@ -104,6 +104,26 @@ TEST(KvPoolChunks, PiecesHaveTheBitsOfTheWhole) {
   }
 }
 
+// As in KvPool.WhatIsLeftInFreedPagesIsNeverRead: states and rows that somebody left are NaN here.
+TEST(KvPoolChunks, WhatIsLeftInFreedPagesIsNeverRead) {
+  for (const Kind& kind : kKinds) {
+    SCOPED_TRACE(kind.name);
+    ChunkWorld w(kind);
+    const std::vector<double> wanted = w.whole(w.tokens, 200);
+    KvPool pool(w.model);
+    for (Weight& x : w.model.weights)
+      for (Dim r = 0; r < x.rows; ++r)
+        for (Dim c = 0; c < x.cols; ++c) x.set(r, c, std::nan(""));
+    for (const double x : w.read(pool, 1, w.other, 400, 50)) ASSERT_TRUE(std::isnan(x));
+    pool.drop(1);
+    randomise(w.model, 3);
+    for (const Dim piece : {200, 1, 60}) {
+      EXPECT_EQ(w.read(pool, 2, w.tokens, 200, piece), wanted) << piece;
+      pool.drop(2);
+    }
+  }
+}
+
 TEST(KvPoolChunks, SharedAndCutSequencesEqualFreshOnes) {
   for (const Kind& kind : kKinds) {
     SCOPED_TRACE(kind.name);

@@ -77,6 +77,11 @@ struct World {
   }
 };
 
+void fill_with(Weight& w, double value) {
+  for (Dim r = 0; r < w.rows; ++r)
+    for (Dim c = 0; c < w.cols; ++c) w.set(r, c, value);
+}
+
 TEST(KvPool, ChunkedEqualsTokenByTokenInEveryFormat) {
   for (const Shape& shape :
        {Shape{}, Shape{.window = 40, .keep = 3}, Shape{.sinks = 2}, Shape{.key_bias = true},
@@ -213,6 +218,28 @@ TEST(KvPool, WindowsMoveOnAtConstantSize) {
     cache.truncate(1, 0);
     EXPECT_EQ(last, w.read(cache, 1, w.tokens, 1500, 500));
   }
+}
+
+// Freed pages keep what was in them until somebody else writes there, and may be anybody's: nothing of it is
+// read. Here it is NaN, which would show in whatever touches it.
+TEST(KvPool, WhatIsLeftInFreedPagesIsNeverRead) {
+  for (const Shape& shape :
+       {Shape{}, Shape{.window = 40, .keep = 3}, Shape{.sinks = 2}, Shape{.window = 40, .key_bias = true},
+        Shape{.translates = true}, Shape{.latent = true}, Shape{.window = 40, .keep = 3, .latent = true}})
+    for (DType format : kFormats) {
+      SCOPED_TRACE(name_of(format));
+      World w(shape, 300);
+      KvPool fresh(w.model, format), used(w.model, format);
+      const std::vector<double> wanted = w.read(fresh, 1, w.tokens, 150, 37);
+      for (Weight& x : w.model.weights) fill_with(x, std::nan(""));
+      for (const double x : w.read(used, 1, w.tokens, 300, 300)) ASSERT_TRUE(std::isnan(x));
+      used.drop(1);
+      randomise(w.model, 3);
+      for (const Dim chunk : {37, 1, 150}) {
+        EXPECT_EQ(wanted, w.read(used, 2, w.tokens, 150, chunk));
+        used.drop(2);
+      }
+    }
 }
 
 TEST(KvPool, SaysWhatIsWrong) {

@@ -132,6 +132,58 @@ TEST(Speculation, NoBitDependsOnGuesses) {
   EXPECT_GT(guessed, right + 1000);
 }
 
+// An answer that is gone on with: what it began with is known, all of it, half, or wrongly from somewhere on.
+TEST(Speculation, NoBitDependsOnWhatIsKnown) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(concat(c.what, ", ", c.model, ", ", name_of(c.cache)));
+    const ToyModel& toy = toy_model(c.model);
+    Request r = asks(prompt_text(toy.translates() ? 3 : 70), 90);
+    if (toy.translates()) r.source = prompt_text(30, 9);
+    r.generate.top_logprobs = 2;
+    r.speculate = false;
+    c.change(r);
+    const Engine::Options options{.cache = c.cache, .prefixes = true};
+    EngineWorld alone(options, c.model);
+    const Engine::Id id = alone.engine.add(r);
+    alone.finish_all();
+    const Answer& whole = *alone.done(id).answer;
+    for (const int how : {0, 1, 2, 3}) {
+      SCOPED_TRACE(how);
+      Request more = r;
+      for (const Generated& g : whole.samples) {
+        Said known = g.ids;
+        if (how == 1) known.resize(known.size() / 2);
+        if (how == 2 && known.size() > 20) known[known.size() / 2] = (known[known.size() / 2] + 1) % 40;
+        if (how == 3) known.insert(known.end(), 30, 5);  // beyond its end
+        more.known.push_back(known);
+      }
+      EngineWorld w(options, c.model);
+      const Engine::Id with = w.engine.add(more);
+      w.finish_all();
+      const Answer& said = *w.done(with).answer;
+      ASSERT_EQ(said.samples.size(), whole.samples.size());
+      for (std::size_t i = 0; i < said.samples.size(); ++i)
+        EXPECT_TRUE(same_answer(said.samples[i], whole.samples[i])) << i;
+      const Engine::Status s = w.engine.status();
+      EXPECT_EQ(s.guessed_tokens + s.right_guesses, 0u);
+      if (how != 2 && whole.samples[0].ids.size() > 80)
+        EXPECT_LT(s.passes, alone.engine.status().passes * (how == 1 ? 2 : 1) / (how == 1 ? 3 : 10));
+      EXPECT_EQ(s.prefixes, alone.engine.status().prefixes);
+      w.engine.drop_prefixes();
+      EXPECT_EQ(w.engine.status().pages + w.engine.status().bytes, 0u);
+    }
+  }
+}
+
+TEST(Speculation, WhatIsNoTokenIsNotKnown) {
+  for (const std::int32_t odd : {-1, 40, std::numeric_limits<std::int32_t>::max()}) {
+    Request r = asks(prompt_text(30), 20);
+    r.known = {{3, odd}};
+    EngineWorld w;
+    EXPECT_THROW(w.engine.add(r), Error);
+  }
+}
+
 TEST(Speculation, WhatIsNoTokenIsNotGuessed) {
   const Request r = asks(prompt_text(30), 20);
   for (const std::int32_t odd : {-1, 40, std::numeric_limits<std::int32_t>::max()}) {

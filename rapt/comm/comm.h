@@ -12,7 +12,15 @@
 #include <span>
 #include <string>
 
+#include "rapt/base/error.h"
+
 namespace rapt {
+
+enum class Phase { starting, reading, computing, exchanging, updating, judging, saving, ending };
+struct Doing {
+  Phase phase = Phase::starting;
+  Dim step = 0, leaf = -1;  // the step that is computed, from 1; a leaf's number, -1: none
+};
 
 class Comm {
  public:
@@ -34,8 +42,11 @@ class Comm {
   virtual void all_gather(Bytes mine, std::span<const Space> all) = 0;
   // `bytes` of rank `from`, at every rank.
   virtual void broadcast(Space bytes, int from) = 0;
-  // Ends the job for all ranks, for a reason: throws it here, and where others wait or call next.
+  // Ends the job for all ranks, for a reason: throws it here, and where others wait or call next. Ranks that
+  // are processes may be ended instead, the reason printed once.
   [[noreturn]] virtual void abort(const std::string& why) = 0;
+  // What this rank is at, for whoever asks why others wait (heartbeat.h); no call of the others.
+  virtual void at(const Doing&) {}
 };
 
 // One rank.

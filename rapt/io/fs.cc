@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// create: reserve, write, sync, close; the first error is told. At the end: CRC-32 by zlib, and XXH64.
+// A new file: reserve, write, sync, close; the first error is told. At the end: CRC-32 by zlib, and XXH64.
 #include "rapt/io/fs.h"
 
 #include <fcntl.h>
@@ -106,22 +106,51 @@ bool present(const std::string& path) {
   refuse(path, "be looked at", errno);
 }
 
+class RealFile final : public NewFile {
+ public:
+  RealFile(const std::string& path, std::uint64_t bytes)
+      : path_(path), expected_(bytes), file_(path, "create", O_WRONLY | O_CREAT | O_EXCL, 0666) {
+    if (bytes > 0) need("reserve room for", reserve(file_.fd(), bytes));
+  }
+  ~RealFile() override {
+    if (!finished_) ::unlink(path_.c_str());
+  }
+  void write(std::span<const std::byte> bytes) override {
+    written_ += bytes.size();
+    if (written_ > expected_) fail(path_, ": more than the ", expected_, " bytes that were to be written");
+    need("write", write_all(file_.fd(), bytes));
+  }
+  void finish() override {
+    if (written_ != expected_)
+      fail(path_, ": ", written_, " bytes were written, ", expected_, " were to come");
+    need("sync", sync(file_.fd()));
+    need("close", file_.close());
+    finished_ = true;
+  }
+
+ private:
+  // Half a file helps nobody; the first error is the one to tell.
+  void need(const char* doing, int error) {
+    if (error == 0) return;
+    if (!std::exchange(finished_, true)) ::unlink(path_.c_str());
+    refuse(path_, doing, error);
+  }
+
+  const std::string path_;
+  const std::uint64_t expected_;
+  std::uint64_t written_ = 0;
+  Open file_;
+  bool finished_ = false;  // or given up
+};
+
 class RealFs final : public Fs {
  public:
   void make_folder(const std::string& path) override {
     if (::mkdir(path.c_str(), 0700) != 0) refuse(path, "make this folder", errno);
   }
 
-  void create(const std::string& path, std::span<const std::byte> bytes) override {
-    Open file(path, "create", O_WRONLY | O_CREAT | O_EXCL, 0666);
-    const char* doing = "reserve room for";
-    int error = bytes.empty() ? 0 : reserve(file.fd(), bytes.size());
-    if (error == 0) doing = "write", error = write_all(file.fd(), bytes);
-    if (error == 0) doing = "sync", error = sync(file.fd());
-    if (const int closed = file.close(); error == 0 && closed != 0) doing = "close", error = closed;
-    if (error == 0) return;
-    ::unlink(path.c_str());  // half a file helps nobody; the first error is the one to tell
-    refuse(path, doing, error);
+  std::unique_ptr<NewFile> open_new(const std::string& path, std::uint64_t bytes) override {
+    return std::make_unique<RealFile>(path, bytes);
   }
 
   void sync_folder(const std::string& path) override {
@@ -172,6 +201,13 @@ class RealFs final : public Fs {
   void visit(const std::string& path,
              const std::function<void(std::span<const std::byte>)>& take) const override {
     each_part(path, [](std::uint64_t) {}, take);
+  }
+
+  std::uint64_t size(const std::string& path) const override {
+    struct stat is;
+    if (::lstat(path.c_str(), &is) != 0) refuse(path, "be looked at", errno);
+    if (!S_ISREG(is.st_mode)) fail(path, ": is no plain file");
+    return static_cast<std::uint64_t>(is.st_size);
   }
 
   std::uint64_t free_bytes(const std::string& folder) const override {

@@ -15,19 +15,34 @@
 
 namespace rapt {
 
+// A file that is being written. Gone again where it is not finished.
+class NewFile {
+ public:
+  virtual ~NewFile() = default;
+  virtual void write(std::span<const std::byte> bytes) = 0;
+  virtual void finish() = 0;  // synced and closed
+};
+
 class Fs {
  public:
   virtual ~Fs() = default;
   // All of them fail with path and reason. Nothing is durable before its sync.
   virtual void make_folder(const std::string& path) = 0;  // must not exist; 0700
-  // A new file, written and synced, then closed.
-  virtual void create(const std::string& path, std::span<const std::byte> bytes) = 0;
+  // A file that was not there, for so many bytes; room for them is taken at once.
+  virtual std::unique_ptr<NewFile> open_new(const std::string& path, std::uint64_t bytes) = 0;
+  // The same with all of them.
+  void create(const std::string& path, std::span<const std::byte> bytes) {
+    const std::unique_ptr<NewFile> file = open_new(path, bytes.size());
+    file->write(bytes);
+    file->finish();
+  }
   virtual void sync_folder(const std::string& path) = 0;
   virtual void rename(const std::string& from, const std::string& to) = 0;  // `to` must not exist
   virtual void remove_all(const std::string& path) = 0;  // a file or a folder; absent is no error
   virtual bool exists(const std::string& path) const = 0;
   virtual std::vector<std::string> list(const std::string& folder) const = 0;  // names, sorted
   virtual std::vector<std::byte> read(const std::string& path) const = 0;
+  virtual std::uint64_t size(const std::string& path) const = 0;  // of a plain file
   virtual std::uint64_t free_bytes(const std::string& folder) const = 0;
   // The file piece by piece, so that one larger than memory can be summed. What `take` throws ends it.
   virtual void visit(const std::string& path,

@@ -19,10 +19,31 @@ void MemoryFs::make_folder(const std::string& path) {
   if (!folders_.insert(path).second) fail(path, ": is there already");
 }
 
-void MemoryFs::create(const std::string& path, std::span<const std::byte> bytes) {
+std::unique_ptr<NewFile> MemoryFs::open_new(const std::string& path, std::uint64_t bytes) {
+  class File final : public NewFile {
+   public:
+    File(MemoryFs& fs, std::string path, std::vector<std::byte>& bytes)
+        : fs_(fs), path_(std::move(path)), bytes_(bytes) {}
+    ~File() override {
+      if (!finished_) fs_.files_.erase(path_);
+    }
+    void write(std::span<const std::byte> more) override {
+      bytes_.insert(bytes_.end(), more.begin(), more.end());
+    }
+    void finish() override { finished_ = true; }
+
+   private:
+    MemoryFs& fs_;
+    const std::string path_;
+    std::vector<std::byte>& bytes_;
+    bool finished_ = false;
+  };
   if (exists(path)) fail(path, ": is there already");
-  if (bytes.size() > free_bytes("")) fail(path, ": the memory for saved states is full");
-  files_[path].assign(bytes.begin(), bytes.end());
+  if (bytes > free_bytes("")) fail(path, ": the memory for saved states is full");
+  std::vector<std::byte>& into = files_[path];
+  auto file = std::make_unique<File>(*this, path, into);
+  into.reserve(bytes);
+  return file;
 }
 
 void MemoryFs::rename(const std::string& from, const std::string& to) {

@@ -41,6 +41,18 @@ struct SafetensorBytes {  // one whose bytes are at hand
 // A whole file in memory.
 std::vector<std::byte> safetensors_bytes(std::span<const SafetensorBytes> tensors,
                                          std::span<const std::pair<std::string, std::string>> metadata = {});
+// For whoever writes a file piece by piece: what stands before the tensors' bytes, which follow in this order
+// without gaps. `write` is not called.
+std::string safetensors_header(std::span<const SafetensorPlan> tensors,
+                               std::span<const std::pair<std::string, std::string>> metadata = {});
+// Tensors of these many bytes dealt to files in their order, none of more than `most` but for a tensor that
+// is larger itself: the first one of each file. most = 0: one file.
+std::vector<std::size_t> safetensors_cuts(std::span<const std::uint64_t> bytes, std::uint64_t most);
+// model-00002-of-00005.safetensors for number 1 of 5; of one file model.safetensors.
+std::string safetensors_name(const std::string& stem, std::size_t number, std::size_t files);
+// Which file has which tensor: the text of model.safetensors.index.json.
+std::string safetensors_index(std::span<const std::pair<std::string, std::string>> file_of_tensor,
+                              std::uint64_t total_bytes);
 // One file, or `shard_bytes` > 0: model-00001-of-0000N.safetensors and the index, beside each other in
 // `folder`.
 void write_safetensors(const std::string& path, std::span<const SafetensorPlan> tensors,

@@ -109,6 +109,38 @@ std::string five(std::size_t n) {
 
 }  // namespace
 
+std::string safetensors_header(std::span<const SafetensorPlan> tensors,
+                               std::span<const std::pair<std::string, std::string>> metadata) {
+  return header_of(tensors, check_plans(tensors), metadata);
+}
+
+std::vector<std::size_t> safetensors_cuts(std::span<const std::uint64_t> bytes, std::uint64_t most) {
+  std::vector<std::size_t> first = {0};
+  std::uint64_t filled = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (most > 0 && filled > 0 && bytes[i] > most - std::min(filled, most)) first.push_back(i), filled = 0;
+    filled = checked_add(filled, bytes[i], "safetensors: a shard");
+  }
+  return first;
+}
+
+std::string safetensors_name(const std::string& stem, std::size_t number, std::size_t files) {
+  if (files == 1) return stem + ".safetensors";
+  return stem + "-" + five(number + 1) + "-of-" + five(files) + ".safetensors";
+}
+
+std::string safetensors_index(std::span<const std::pair<std::string, std::string>> file_of_tensor,
+                              std::uint64_t total_bytes) {
+  Json::Object map;
+  for (const auto& [tensor, file] : file_of_tensor) map.push_back({tensor, Json(file)});
+  Json json;
+  Json size;
+  size.set("total_size", Json(static_cast<std::int64_t>(total_bytes)));
+  json.set("metadata", std::move(size));
+  json.set("weight_map", Json(std::move(map)));
+  return json.dump() + "\n";
+}
+
 void write_safetensors(const std::string& path, std::span<const SafetensorPlan> tensors,
                        std::span<const std::pair<std::string, std::string>> metadata, bool force) {
   const auto sizes = check_plans(tensors);
@@ -155,14 +187,9 @@ void write_safetensors_folder(const std::string& folder, std::span<const Safeten
   // Transformers wants to know whose axes these are.
   const std::pair<std::string, std::string> kFormat[] = {{"format", "pt"}};
 
-  std::vector<std::size_t> first = {0};  // of each shard
-  std::uint64_t total = 0, filled = 0;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    if (shard_bytes > 0 && filled > 0 && sizes[i] > shard_bytes - std::min(filled, shard_bytes))
-      first.push_back(i), filled = 0;
-    filled = checked_add(filled, sizes[i], "safetensors: a shard");
-    total = checked_add(total, sizes[i], "safetensors: the model");
-  }
+  const std::vector<std::size_t> first = safetensors_cuts(sizes, shard_bytes);
+  std::uint64_t total = 0;
+  for (const std::uint64_t n : sizes) total = checked_add(total, n, "safetensors: the model");
   if (first.size() == 1) {
     write_safetensors(one, tensors, kFormat, force);
     if (force) fs::remove(index, error);  // it would speak of files that are no longer the model
@@ -171,23 +198,18 @@ void write_safetensors_folder(const std::string& folder, std::span<const Safeten
   if (first.size() > kMostShards)
     fail(folder, ": ", first.size(), " shards of ", shard_bytes, " bytes; choose larger ones, up to ",
          kMostShards, " are written");
-  Json::Object map;
+  std::vector<std::pair<std::string, std::string>> map;
   std::vector<std::unique_ptr<FileWriter>> shards;
   for (std::size_t s = 0; s < first.size(); ++s) {
     const std::size_t from = first[s], to = s + 1 < first.size() ? first[s + 1] : tensors.size();
-    const std::string name = "model-" + five(s + 1) + "-of-" + five(first.size()) + ".safetensors";
+    const std::string name = safetensors_name("model", s, first.size());
     shards.push_back(std::make_unique<FileWriter>((root / name).string(), force));
     write_file(*shards.back(), tensors.subspan(from, to - from), std::span(sizes).subspan(from, to - from),
                kFormat);
-    for (std::size_t i = from; i < to; ++i) map.push_back({tensors[i].name, Json(name)});
+    for (std::size_t i = from; i < to; ++i) map.emplace_back(tensors[i].name, name);
   }
-  Json json;
-  Json size;
-  size.set("total_size", Json(static_cast<std::int64_t>(total)));
-  json.set("metadata", std::move(size));
-  json.set("weight_map", Json(std::move(map)));
   FileWriter out(index, force);
-  out.write(json.dump() + "\n");
+  out.write(safetensors_index(map, total));
   for (auto& shard : shards) shard->commit();
   out.commit();  // last: only now the folder is a new model
   if (force) fs::remove(one, error);

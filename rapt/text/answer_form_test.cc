@@ -237,6 +237,12 @@ TEST(AnswerParser, SaysWhatWasSaid) {
   EXPECT_EQ(read(4, all[4].answer.substr(7), true),
             "|think:so|call0:add|args0:{\"a\": 1}|end0:|call1:mul|args1:{}|end1:");
   EXPECT_EQ(read(5, "<tool_call> "), "|text:<tool_call> ");
+  // Where a call must come, what is cut off before its name was to be one.
+  for (const std::string_view begun : {"<", "<tool_cal", "<tool_call>\n{\"na"}) {
+    const AnswerForm form = learn(all[0]);
+    AnswerParser parser(form, {.calls = true, .must_call = true, .seed = "x"});
+    EXPECT_EQ(told(all_of(parser, {begun})), "") << begun;
+  }
 }
 
 TEST(AnswerParser, ReadsChannels) {

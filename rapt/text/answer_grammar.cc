@@ -92,9 +92,9 @@ class AnswerRulesBuilder {
     return b_.optional(b_.sequence({spell(form_.think_begin), rest}));
   }
 
-  Node schema(const Json& schema, const std::string& where) {
+  Node schema(const Json& schema, const std::string& where, bool object = false) {
     try {
-      return b_.schema(schema, where);
+      return object ? b_.object_schema(schema, where) : b_.schema(schema, where);
     } catch (const GrammarError& e) {
       std::string path = where;
       for (const char c : e.path()) path += c == '/' ? '.' : c;
@@ -107,7 +107,7 @@ class AnswerRulesBuilder {
     for (const AnswerRules::Function& f : rules_.functions) {
       const Json nothing = parse_json(R"({"type":"object","properties":{},"additionalProperties":false})");
       each.push_back(b_.sequence({b_.literal(f.name), spell(form_.calls.middle),
-                                  schema(f.parameters.is_null() ? nothing : f.parameters, f.where)}));
+                                  schema(f.parameters.is_null() ? nothing : f.parameters, f.where, true)}));
     }
     return b_.choice(std::move(each));
   }

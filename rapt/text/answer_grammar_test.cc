@@ -92,6 +92,42 @@ TEST(AnswerGrammar, TextOrCallsWithTags) {
   EXPECT_FALSE((Allowed{form, single})(kOne + "\n" + kOne));
 }
 
+// Whatever the schema of its parameters leaves open: arguments that are no object end no call.
+TEST(AnswerGrammar, ArgumentsAreObjects) {
+  const AnswerForm form{.calls = kTags};
+  AnswerRules rules = rules_with({"f"}, true);
+  const auto call = [](std::string_view arguments) {
+    return concat("<tool_call>\n{\"name\": \"f\", \"arguments\": ", arguments, "}\n</tool_call>");
+  };
+  struct {
+    const char* schema;
+    std::vector<const char*> good, bad;
+  } const cases[] = {
+      {"{}", {"{}", "{\"a\": 5}"}, {"5", "\"a\"", "[]", "null", "[{}]"}},
+      {R"({"properties":{"a":{"type":"integer"}}})", {"{\"a\": 5}"}, {"{\"a\": true}", "true"}},
+      {R"({"type":["object","null"]})", {"{\"b\": null}"}, {"null"}},
+      {R"({"enum":[1,{"x":2},"y"]})", {"{\"x\": 2}"}, {"1", "\"y\""}},
+      // Inside of itself it may be what it says.
+      {R"({"type":["object","integer"],"additionalProperties":{"$ref":"#"}})",
+       {"{\"a\": {\"b\": 3}}"},
+       {"3"}},
+      {R"({"anyOf":[{"type":"string"},{"$ref":"#/$defs/o"}],"$defs":{"o":{"type":"object",
+          "required":["k"],"properties":{"k":{"type":"null"}},"additionalProperties":false}}})",
+       {"{\"k\": null}"},
+       {"\"k\"", "{}"}}};
+  for (const auto& c : cases) {
+    rules.functions[0].parameters = parse_json(c.schema);
+    const Allowed may{form, rules};
+    for (const char* good : c.good) EXPECT_TRUE(may(call(good))) << c.schema << good;
+    for (const char* bad : c.bad) EXPECT_FALSE(may(call(bad))) << c.schema << bad;
+  }
+  for (const char* none : {R"({"type":"string"})", R"({"enum":[1]})", R"({"type":"object","minProperties":2,
+                           "maxProperties":1})"}) {
+    rules.functions[0].parameters = parse_json(none);
+    EXPECT_THROW(answer_grammar(form, rules, ByteAndMarkTokenizer()), GrammarError) << none;
+  }
+}
+
 TEST(AnswerGrammar, MarksThatAreTokens) {
   AnswerForm form{.calls = {.begin = "[CALLS][{\"name\": \"",
                             .middle = "\", \"arguments\": ",

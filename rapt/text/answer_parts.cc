@@ -129,6 +129,7 @@ bool AnswerParser::write(Parts& out, bool last) {
   if (!options_.calls || !form.known() || (!form.anywhere && began_))
     return tell(out, Kind::text, held_.size()), false;
   if (held_.empty()) return false;
+  if (last && options_.must_call && calls_ == 0) return held_.clear(), false;
   std::size_t at = form.anywhere ? held_.find(form.trigger) : 0;
   if (at == std::string::npos) {
     // White space in front of a call is not said.

@@ -32,6 +32,7 @@ class AnswerParser {
   struct Options {
     bool thinks = false;  // the prompt has begun a thought already
     bool calls = false;  // functions were offered; else what looks like a call is text
+    bool must_call = false;  // … and one is called: what begins a call and was cut off is no text
     std::string seed = {};  // ids of calls follow from it: the reply's id and the choice's number
   };
   AnswerParser(const AnswerForm& form, Options options);  // the form must outlive it

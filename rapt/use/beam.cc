@@ -95,8 +95,10 @@ std::vector<std::size_t> BeamSearch::advance(std::span<const float> logits) {
         fail("beam search: a logit is ", x, "; the model computed something that is no number");
     biased(b);
     whole.push_back(log_sum_exp(o.renormalize ? std::span<const float>(row_) : row));
+    Constraint* const bound = live_[b].bound.of.get();
     for (const auto& [logit, id] : largest(row_, wide))
-      if (std::isfinite(logit)) candidates.push_back({live_[b].sum + logit - whole[b], b, id});
+      if (std::isfinite(logit) && (!bound || bound->allows(id)))
+        candidates.push_back({live_[b].sum + logit - whole[b], b, id});
   }
   if (candidates.empty()) fail("beam search: bias, bad words and mask forbid every token of the vocabulary");
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& x, const Candidate& y) {

@@ -87,6 +87,10 @@ void Engine::State::prepare(Job& job) {
       fail_usage("generate: the forced token ", id, " is outside the vocabulary of ", vocab);
   if (r.constraint) r.generate.ignore_eos = false;
   if (!r.forced.empty() && o.beams > 0) fail_usage("generate: forced tokens and beams do not go together");
+  for (const auto& ids : r.known)
+    for (const std::int32_t id : ids)
+      if (id < 0 || id >= vocab)
+        fail_usage("generate: the known token ", id, " is outside the vocabulary of ", vocab);
   if (r.rows.hidden && !r.whole) fail_usage("request: hidden states are those of a whole text");
   if (r.rows.which != Request::Rows::Which::none && !r.rows.see)
     fail_usage("request: rows are wanted, but nobody looks at them");
@@ -269,8 +273,10 @@ std::vector<Event> Engine::State::step(Dim rows) {
   const auto writing = static_cast<Dim>(pieces.size());
   if (rows < 1) rows = prompt_rows(writing, counts);
   const std::vector<JobPtr> whole = take_whole(whole_rows(rows));
-  // Whole texts that others run beside have taken half.
-  plan_reading(pieces, whole.empty() ? rows : std::max<Dim>(1, rows / 2));
+  // Whole texts that others run beside have taken half; so do tokens that are known.
+  const bool known = knows_more(pieces);
+  plan_reading(pieces, whole.empty() && !known ? rows : std::max<Dim>(1, rows / 2));
+  if (known) plan_known(pieces, pieces.size() == at(writing) ? rows : std::max<Dim>(1, rows / 2));
   const auto guessing = Clock::now();
   // Beside prompts that are read, rows have another price.
   if (whole.empty() && (pieces.size() == at(writing) || options.guess)) plan_guesses(pieces);
@@ -294,6 +300,8 @@ std::vector<Event> Engine::State::step(Dim rows) {
       read += p.last && p.branch >= 0 ? 0 : p.count;
       rows_in_all += p.count;
     }
+    if (read > 0)  // what is known beside
+      for (const Piece& p : pieces) read += p.guessed;
     pass(pieces);
     const double before_sources = seconds_since(started);
     pass(sources);
@@ -305,7 +313,7 @@ std::vector<Event> Engine::State::step(Dim rows) {
       if (rows_in_all > writing && said > writing)
         seconds *= static_cast<double>(writing) / static_cast<double>(said);
     }
-    learn(seconds, writing, read);
+    if (!known || read > 0) learn(seconds, writing, read);
   }
   std::erase_if(running, [](const JobPtr& job) { return job->phase == Phase::over; });
   Dim open = 0;

@@ -83,6 +83,10 @@ struct Request {
   // the last, before the next one is chosen; false ends that sample there. Its event comes as well, later.
   std::function<bool(const Event& token)> hear = {};
   bool speculate = true;  // false: not for this one
+  // What the answers are known to begin with, a list for each: a pass computes many of these tokens' rows, as
+  // it does those of guesses, and from the first token on that is another one nothing is known. No bit of an
+  // answer depends on it. Of no use where nothing is guessed either (see Options::speculate); no beams.
+  std::vector<std::vector<std::int32_t>> known = {};
   // Beside Engine::cancel; where it is given, it is what is looked at between layers.
   const std::atomic<bool>* cancel = nullptr;
 };

@@ -426,8 +426,14 @@ void Engine::State::take_choice(Job& job, std::size_t i, bool more) {
     close(job, i, Finish::stop);
     return;
   }
-  if (s.constraint && static_cast<Dim>(s.out.ids.size()) >= static_cast<Dim>(job.r.forced.size()))
-    s.constraint->accept(id);
+  if (s.constraint && static_cast<Dim>(s.out.ids.size()) >= static_cast<Dim>(job.r.forced.size())) {
+    try {
+      s.constraint->accept(id);
+    } catch (...) {  // of this request alone
+      job.error = std::current_exception();
+      return;
+    }
+  }
   s.out.ids.push_back(id);
   if (job.history) s.history.push_back(id);
   const bool logprobs = o.logprobs || o.top_logprobs > 0;

@@ -35,6 +35,51 @@ SamplerOptions draft_options(SamplerOptions o) {
 
 }  // namespace
 
+// ------------------------------------------------------------------------------------ what is known already
+// Of what this answer is known to begin with: what it has not said yet. Nothing once it said something else.
+Engine::State::Ids Engine::State::known_rest(const Job& job, std::size_t sample) const {
+  if (sample >= job.r.known.size() || job.search || job.r.taps || pool.has_states()) return {};
+  const Ids known = job.r.known[sample], said = job.samples[sample].out.ids;
+  if (said.size() >= known.size() || said.size() < job.r.forced.size()) return {};
+  return std::ranges::equal(said, known.first(said.size())) ? known.subspan(said.size()) : Ids{};
+}
+
+bool Engine::State::knows_more(std::span<const Piece> pieces) const {
+  return std::ranges::any_of(pieces, [&](const Piece& p) {
+    return p.branch >= 0 && p.last && !known_rest(*p.job, at(p.branch)).empty();
+  });
+}
+
+// Tokens that are known are rows behind the one that must be, like guesses, but always: they are as good as a
+// prompt that is read. At most `rows` in all; of each answer up to the end of its page.
+void Engine::State::plan_known(std::span<Piece> pieces, Dim rows) {
+  rows = std::min(rows, kMostLogits / std::max<Dim>(1, vocab) - static_cast<Dim>(pieces.size()));
+  for (Piece& p : pieces) {
+    if (p.branch < 0 || !p.last) continue;
+    Job& job = *p.job;
+    const Ids rest = known_rest(job, at(p.branch));
+    if (rest.empty()) continue;
+    Sample& s = job.samples[at(p.branch)];
+    const Dim most = std::min({rows, static_cast<Dim>(rest.size()), guesses_left(job, at(p.branch))});
+    s.guesses.clear();
+    s.guessed = std::max<Dim>(0, most);
+    for (const std::int32_t id : rest.first(at(s.guessed))) s.guesses.push_back({id, kKnown});
+    rows -= s.guessed;
+    p.guessed = s.guessed;
+    p.count += s.guessed;
+  }
+}
+
+// How many rows may stand behind an answer's last token: none that takes room, none behind the answer's end.
+Dim Engine::State::guesses_left(const Job& job, std::size_t sample) const {
+  const Dim length = static_cast<Dim>(job.samples[sample].out.ids.size()),
+            past = job.prompt() + job.branches[sample].read,
+            // The state at a chunk's end is kept when the row before it is certain.
+      page = page_end(past + kPageKeys) - past - (pool.has_chunks() ? 2 : 1);
+  return std::min(job.most - length - 1, page);
+}
+
+// ------------------------------------------------------------------------------------------------- guesses
 // Behind the rows that must be. They take no room: a guess stays in the page of the row before it, which the
 // pass has anyway. So the end of a page is where a pass ends, too, and what fills it can be found later.
 void Engine::State::plan_guesses(std::span<Piece> pieces) {
@@ -48,11 +93,9 @@ void Engine::State::plan_guesses(std::span<Piece> pieces) {
     Job& job = *p.job;
     if (p.branch < 0 || !p.last || job.search || job.r.taps || !job.r.speculate) continue;
     Sample& s = job.samples[at(p.branch)];
+    if (p.guessed > 0) continue;  // known
     const Dim length = static_cast<Dim>(s.out.ids.size()),
-              past = job.prompt() + job.branches[at(p.branch)].read,
-              // The state at a chunk's end is kept when the row before it is certain.
-        page = page_end(past + kPageKeys) - past - (pool.has_chunks() ? 2 : 1),
-              most = std::min({kMostGuesses, job.most - length - 1, page});
+              most = std::min(kMostGuesses, guesses_left(job, at(p.branch)));
     s.guesses.clear();
     s.guessed = 0;
     if (most < 1 || length < static_cast<Dim>(job.r.forced.size())) continue;
@@ -80,7 +123,7 @@ void Engine::State::plan_guesses(std::span<Piece> pieces) {
   const bool always = options.guess || options.always_guess;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const Piece& p = pieces[i];
-    if (p.branch < 0 || !p.last || p.job->search) continue;
+    if (p.branch < 0 || !p.last || p.job->search || p.guessed > 0) continue;
     const Sample& s = p.job->samples[at(p.branch)];
     taken[i] = static_cast<Dim>(s.guesses.size());
     for (const Guess& g : s.guesses) chances[i].push_back(HitRates::of(s.rates, rates, g.kind));
@@ -192,7 +235,8 @@ bool Engine::State::take_row(const Choice& c) {
   const std::int32_t id = s.error ? -1 : s.next.id;
   const bool guess = c.index < s.guesses.size(), right = guess && s.guesses[c.index].id == id,
              more = right && static_cast<Dim>(c.index) < s.guessed;
-  if (guess && id >= 0) {
+  const bool known = s.knows();
+  if (guess && id >= 0 && !known) {
     const int kind = s.guesses[c.index].kind;
     s.rates.add(kind, right, kRemembered);
     rates.add(kind, right, kAllRemembered);
@@ -201,12 +245,12 @@ bool Engine::State::take_row(const Choice& c) {
       rates.add(kAnyDraft, right, kAllRemembered);
     }
   }
-  if (c.index == 0) {
+  if (c.index == 0 && !known) {
     job.answer->times.guessed_tokens += s.guessed;
     counts.guessed_tokens += static_cast<std::uint64_t>(s.guessed);
   }
-  job.answer->times.right_guesses += more;
-  counts.right_guesses += more;
+  job.answer->times.right_guesses += more && !known;
+  counts.right_guesses += more && !known;
   take_choice(job, c.sample, more);
   if (more && s.open && !job.error) {
     Branch& b = job.branches[c.sample];

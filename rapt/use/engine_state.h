@@ -56,6 +56,7 @@ struct Engine::State {
     // Guesses behind the last token; the first `guessed` of them are rows of the pass.
     std::vector<Guess> guesses = {};
     Dim guessed = 0;
+    bool knows() const { return !guesses.empty() && guesses[0].kind == kKnown; }
     LookUp look = {};
     HitRates rates = {};
     std::uint64_t draft = 0;  // its number there; 0: never asked
@@ -273,6 +274,10 @@ struct Engine::State {
   JobPtr victim() const;
   void plan_writing(std::vector<Piece>& pieces);
   void plan_reading(std::vector<Piece>& pieces, Dim rows);
+  Ids known_rest(const Job& job, std::size_t sample) const;
+  bool knows_more(std::span<const Piece> pieces) const;
+  Dim guesses_left(const Job& job, std::size_t sample) const;
+  void plan_known(std::span<Piece> pieces, Dim rows);
   void plan_guesses(std::span<Piece> pieces);
   void ask_draft(std::span<Piece> pieces, std::span<const Dim> most);
   void drop_draft(Sample& sample);

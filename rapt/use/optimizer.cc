@@ -65,10 +65,14 @@ int state_numbers(const OptimizerOptions& o, bool stack_matrix) {
   return moments + (o.ema > 0 ? 1 : 0);
 }
 
+// The numbers of a weight that this optimizer moves.
+std::byte* Optimizer::moved(const Weight& w, const State& state) {
+  return w.data.get() + static_cast<std::size_t>(state.begin) * size_of(w.format);
+}
+
 Optimizer::Optimizer(Model& model, const OptimizerOptions& from, const Shard* shard)
     : options(from), model_(model), state_(model.weights.size()) {
   check_optimizer(options);
-  if (shard && has_ema()) fail("optimizer: ema: no moving average is kept by several ranks yet; set it to 0");
   for (std::size_t i = 0; i < state_.size(); ++i) state_[i].end = shard ? 0 : model.weights[i].stored();
   if (shard)
     for (const ShardRange& r : *shard) {
@@ -97,7 +101,7 @@ Optimizer::Optimizer(Model& model, const OptimizerOptions& from, const Shard* sh
     }
     if (has_ema()) {
       s.average = state(".average");
-      std::memcpy(s.average.data.get(), w.data.get(), w.bytes());
+      std::memcpy(s.average.data.get(), moved(w, s), s.average.bytes());
     }
   }
 }
@@ -177,7 +181,7 @@ void Optimizer::step(Device& device, const Parts& gradients, double norm, double
   WorkList averages;
   for (std::size_t i = 0; i < state_.size(); ++i)
     if (state_[i].average.data)
-      averages.add(model_.weights[i], 0, model_.weights[i].stored()).first = state_[i].average.data.get();
+      averages.add(model_.weights[i], state_[i].begin, state_[i].end).first = state_[i].average.data.get();
   const Weight space = work > 0 ? make_weight("muon's work", 1, work, model_.real) : Weight{};
   ++steps_;  // from here on nothing asks for memory: a step is made whole or not at all
   if (options.kind == Kind::sgd) {
@@ -216,40 +220,43 @@ void Optimizer::step(Device& device, const Parts& gradients, double norm, double
   if (!has_ema()) return;
   if (steps_ == 1)
     for (std::size_t i = 0; i < state_.size(); ++i) {
-      if (state_[i].average.data)
-        std::memcpy(state_[i].average.data.get(), model_.weights[i].data.get(), model_.weights[i].bytes());
+      const Weight& average = state_[i].average;
+      if (average.data) std::memcpy(average.data.get(), moved(model_.weights[i], state_[i]), average.bytes());
     }
   else device.call(&Kernels::ema, {.all = averages.all(), .factor = options.ema});
 }
 
 void Optimizer::each_state(const std::function<void(const std::string& name, Weight& state)>& f) {
-  if (swapped_)
-    fail(
-        "optimizer: the state was asked for while the averaged weights stand in the model; "
-        "call swap_ema() once more first");
-  for (State& s : state_)
-    for (Weight* w : {&s.first, &s.second, &s.average})
-      if (w->data) f(w->name, *w);
+  each_part([&](const Weight&, const std::string& name, Weight& state, Dim) { f(name, state); });
 }
 
 void Optimizer::each_part(
     const std::function<void(const Weight& of, const std::string& name, Weight& state, Dim begin)>& f) {
+  if (swapped_)
+    fail(
+        "optimizer: the state was asked for while the averaged weights stand in the model; "
+        "call swap_ema() once more first");
   for (std::size_t i = 0; i < state_.size(); ++i) {
     const Weight& w = model_.weights[i];
     if (!is_parameter(w)) continue;
     const bool momentum = options.kind == Kind::sgd || is_muon(options, w);
     if (momentum && (is_muon(options, w) || options.momentum > 0))
       f(w, w.name + ".momentum", state_[i].first, state_[i].begin);
-    if (momentum) continue;
-    f(w, w.name + ".mean", state_[i].first, state_[i].begin);
-    f(w, w.name + ".variance", state_[i].second, state_[i].begin);
+    if (!momentum) {
+      f(w, w.name + ".mean", state_[i].first, state_[i].begin);
+      f(w, w.name + ".variance", state_[i].second, state_[i].begin);
+    }
+    if (has_ema()) f(w, w.name + ".average", state_[i].average, state_[i].begin);
   }
 }
 
 void Optimizer::swap_ema() {
   if (!has_ema()) fail("optimizer: no moving average of the weights is kept; set ema above 0");
   for (std::size_t i = 0; i < state_.size(); ++i)
-    if (state_[i].average.data) std::swap(state_[i].average.data, model_.weights[i].data);
+    if (state_[i].average.data) {
+      std::byte *average = state_[i].average.data.get(), *weight = moved(model_.weights[i], state_[i]);
+      std::swap_ranges(average, average + state_[i].average.bytes(), weight);
+    }
   ++model_.changes;
   swapped_ = !swapped_;
 }

@@ -39,7 +39,7 @@ int state_numbers(const OptimizerOptions& options, bool stack_matrix);
 
 class Optimizer {
  public:
-  // With `shard`, it moves these numbers alone and keeps state for no others; it has no moving average then.
+  // With `shard`, it moves these numbers alone and keeps state for no others.
   Optimizer(Model& model, const OptimizerOptions& options, const Shard* shard = nullptr);
 
   // The norm of all gradients together; finite where every element is. Look at it before step(): a norm
@@ -68,7 +68,7 @@ class Optimizer {
       const std::function<void(const Weight& of, const std::string& name, Weight& state, Dim begin)>& f);
   void set_steps(std::int64_t steps) { steps_ = steps; }
   // The averaged weights in the place of the present ones, and back: call it twice. The average begins
-  // with the weights after the first step.
+  // with the weights after the first step. With a shard: its numbers alone.
   void swap_ema();
   bool averaged() const { return swapped_; }  // they stand there
   bool has_ema() const { return options.ema > 0; }
@@ -81,6 +81,7 @@ class Optimizer {
     Dim begin = 0, end = 0;  // the numbers of the weight that are moved
     bool muon = false;
   };
+  static std::byte* moved(const Weight& w, const State& state);
   Parts parts_of(const Gradients& gradients) const;
 
   Model& model_;

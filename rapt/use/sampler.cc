@@ -222,10 +222,13 @@ std::int32_t Sampler::pick_filtered(std::span<const float> logits, Dim position,
     filter.constraint->mask(bits_);
     keep_allowed(own(), bits_, kForbidden);
   }
-  if (largest_value(logits) == kForbidden)
-    fail_usage("sampler: of the tokens that may come next here, bias and forbidden words leave none",
-               filter.constraint ? "; the answer must be of a form that begins with others" : "");
-  return pick(logits, position);
+  while (largest_value(logits) != kForbidden) {
+    const std::int32_t id = pick(logits, position);
+    if (!filter.constraint || filter.constraint->allows(id)) return id;
+    own()[static_cast<std::size_t>(id)] = kForbidden;
+  }
+  fail_usage("sampler: of the tokens that may come next here, bias and forbidden words leave none",
+             filter.constraint ? "; the answer must be of a form that begins with others" : "");
 }
 
 std::int32_t Sampler::pick(std::span<const float> logits, Dim position) {

@@ -256,10 +256,11 @@ TEST(Sampler, AFilterIsASmallerVocabulary) {
     }
     bool allows(std::int32_t id) override {
       ++asked;
-      return (bits_[static_cast<std::size_t>(id) / 64] >> (id % 64) & 1) != 0;
+      return id != refused && (bits_[static_cast<std::size_t>(id) / 64] >> (id % 64) & 1) != 0;
     }
     void accept(std::int32_t) override {}
     int asked = 0;
+    std::int32_t refused = -1;  // all the same
 
    private:
     std::vector<std::uint64_t> bits_;
@@ -292,7 +293,18 @@ TEST(Sampler, AFilterIsASmallerVocabulary) {
       EXPECT_EQ(got.logprob, Sampler(o, 1).choose(all, {}, 4, 0, {.allowed = bits}).logprob);
     }
     if (o.temperature == 0) most = std::max(most, every.asked);
-    else EXPECT_EQ(every.asked, 0);
+    else EXPECT_EQ(every.asked, 2);  // once for each choice
+    // A token of the mask that is refused is as one that is not there.
+    every.refused = ids[static_cast<std::size_t>(wanted.id)];
+    std::vector<std::uint64_t> without = bits;
+    without[static_cast<std::size_t>(every.refused) / 64] &= ~(std::uint64_t{1} << every.refused % 64);
+    if (some.size() == 1) {
+      EXPECT_THROW(Sampler(o, 1).choose(all, {}, 4, 0, {.constraint = &every}), Error);
+    } else if (o.temperature == 0 || (o.top_p == 1 && o.top_k == 0)) {
+      EXPECT_NE(Sampler(o, 1).choose(all, {}, 4, 0, {.constraint = &every}).id, every.refused);
+      EXPECT_EQ(Sampler(o, 1).choose(all, {}, 4, 0, {.constraint = &every}).id,
+                Sampler(o, 1).choose(all, {}, 4, 0, {.allowed = without}).id);
+    }
   }
   EXPECT_GE(most, 5);  // more than are tried one by one: its mask decided
 }

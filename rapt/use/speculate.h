@@ -29,6 +29,7 @@ struct Guess {
 // The last one is any of a draft model.
 inline constexpr int kLookUpKinds = 7, kDraftKinds = 6, kAnyDraft = kLookUpKinds + kDraftKinds,
                      kGuessKinds = kAnyDraft + 1;
+inline constexpr int kKnown = -1;  // no guess: Request::known
 int lookup_kind(Dim agree);
 int draft_kind(double probability);
 

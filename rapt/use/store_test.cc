@@ -147,8 +147,9 @@ TEST_F(StoreTest, FullDiskIsToldBeforeTheWork) {
   class Small : public Fs {
    public:
     void make_folder(const std::string& p) override { real_fs().make_folder(p); }
-    void create(const std::string& p, std::span<const std::byte> b) override {
-      ++created, real_fs().create(p, b);
+    std::unique_ptr<NewFile> open_new(const std::string& p, std::uint64_t bytes) override {
+      ++created;
+      return real_fs().open_new(p, bytes);
     }
     void sync_folder(const std::string& p) override { real_fs().sync_folder(p); }
     void rename(const std::string& a, const std::string& b) override { real_fs().rename(a, b); }
@@ -156,6 +157,7 @@ TEST_F(StoreTest, FullDiskIsToldBeforeTheWork) {
     bool exists(const std::string& p) const override { return real_fs().exists(p); }
     std::vector<std::string> list(const std::string& p) const override { return real_fs().list(p); }
     std::vector<std::byte> read(const std::string& p) const override { return real_fs().read(p); }
+    std::uint64_t size(const std::string& p) const override { return real_fs().size(p); }
     std::uint64_t free_bytes(const std::string&) const override { return free; }
     std::shared_ptr<void> lock(const std::string& p) override { return real_fs().lock(p); }
     std::uint64_t free = 1 << 30;

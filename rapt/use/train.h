@@ -77,8 +77,8 @@ double batch_gradients(Device& device, const Model& model, const TrainBatch& bat
                        double smoothing = 0, const std::optional<RandomState>& random = {});
 
 // Memory of a training whatever its batches are, in bytes: numbers of `real` for weights, gradients (those
-// that wait for their sibling in the tree of leaves, too), moments and averages, and the copy of weights and
-// moments that saving makes.
+// that wait for their sibling in the tree of leaves, too), moments and averages, and the pieces that saving
+// makes.
 struct TrainMemory {
   double parameters = 0, weights = 0, gradients = 0, moments = 0, saving = 0;
   double total() const { return weights + gradients + moments + saving; }
@@ -89,13 +89,17 @@ TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimiz
 void check_train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real,
                         std::uint64_t available, Dim accumulate = 1);
 
+// Larger files of a state are cut, by their tensors alone: several ranks, as many as there are, share them.
+constexpr std::uint64_t kStateFile = 1'000'000'000;
+
 class Trainer {
  public:
+  struct State;  // train_parts.h
   // With `comm`, one of several ranks, each with a model, data and options that are alike: step() is a step
-  // of them all, and its bits are those of one rank. Each computes some of a step's leaves and moves some of
-  // the weights (ranks.h), and all look at the held-out part. files() is a call of them all, too; what it
-  // returns is the same on every rank and for any number of them. No averages are kept (ema), and TrainLoop,
-  // which saves when one rank's clock says so, is for one rank.
+  // of them all, and its bits are those of one rank. Each computes some of a step's leaves, moves some of the
+  // weights (ranks.h) and looks at some of the held-out part. judge(), files(), restore(), rewind() and
+  // finish() are calls of them all, too, with the same results on every rank and for any number of them;
+  // stores are read by rank 0 alone.
   Trainer(Device& device, Model& model, const TrainData& data, const TrainOptions& options,
           Comm* comm = nullptr);
   ~Trainer();
@@ -105,15 +109,19 @@ class Trainer {
   Dim steps() const;
   std::uint64_t next_batch() const;  // number of the first one that the next step reads
   const TrainOptions& options() const;
+  Comm& comm() const;
   // Scratch memory of a step over the first batch, in bytes: passes over at most `rows` of its rows, and a
   // line through them.
   double step_bytes(Dim rows = 48, std::size_t piece = std::size_t{128} << 20);
-  // Fails where a step, and the copy that saving makes, need more than `available` bytes (0: not known).
+  // Fails where a step, and the pieces that saving makes, need more than `available` bytes (0: not known).
   void check_memory(std::uint64_t available);
 
   // Everything a resumed run needs, as files and small values; and back, bit for bit. Fails where the
-  // state is of another recipe, other data or other options that would change the run.
-  std::vector<StoredFile> files() const;
+  // state is of another recipe, other data or other options that would change the run. `extra`: further
+  // files of the state. `most`: a file of more bytes is cut between its tensors.
+  std::unique_ptr<StateFiles> state_files(std::vector<StoredFile> extra = {},
+                                          std::uint64_t most = kStateFile) const;
+  std::vector<StoredFile> files(std::uint64_t most = kStateFile) const;  // whole, on every rank
   Json state() const;
   // More steps than the state's run had are allowed, and another instruction set: returns, in words, where
   // that means other bits than an unbroken run would have.
@@ -133,22 +141,25 @@ class Trainer {
   void finish(const Store& store);
 
  private:
-  struct State;
+  void average_states(const Store& store);
+
   std::unique_ptr<State> state_;
 };
 
-struct TrainEvents {  // all may be absent
+struct TrainEvents {  // all may be absent; of several ranks, rank 0 hears them
   std::function<void(const StepReport&)> step;
   std::function<void(Dim step, const Judgement&)> judged;
   std::function<void(const Stored&)> saved;
   std::function<void(const std::string&)> say;  // every decision, in words
   std::function<double()> clock;  // minutes, for save_minutes; absent: the machine's
-  // That make a saved state a model folder of its own.
+  // That make a saved state a model folder of its own. Alike on all ranks.
   std::function<std::vector<StoredFile>()> extra_files;
+  std::uint64_t state_file = kStateFile;  // the largest file of a state; alike on all ranks
 };
 
 // The run step by step, for programs with a loop of their own, between whose steps they may do what they
-// like. The trainer, its options and the store must outlive it.
+// like. The trainer, its options and the store must outlive it. Of several ranks each has one; every call is
+// one of them all. Rank 0 decides when a state is due, and its store is the one that is read.
 class TrainLoop {
  public:
   // Resumes from the newest valid state of `store`, or saves the beginning.
@@ -157,12 +168,15 @@ class TrainLoop {
   // One step, and what is due after it: a look at the held-out part, a state saved, or back to the last one.
   StepReport step();
   void save();  // where something happened since the last state
+  // Whether some rank was asked to stop.
+  bool stopped(const std::atomic<int>& stop);
   // Saves; of a run that came to its end, judges where nobody did, and returns true.
   bool end();
 
  private:
   void say(const std::string& text) const;
   double minutes() const;
+  std::optional<Stored> newest();
   void save_state();
   void judge();
   void go_back(const StepReport& report);
@@ -170,13 +184,15 @@ class TrainLoop {
   Trainer& trainer_;
   const TrainOptions& options_;
   Store& store_;
+  Comm& comm_;
   const TrainEvents events_;
   Dim saved_ = 0, judged_ = -1;  // steps of the last state, and of the last look
   double saved_at_ = 0;
+  std::vector<int> blind_;  // ranks that did not see rank 0's folder, as it was last said
 };
 
-// The whole run: resumes, steps, judges, saves, rewinds. `stop`: set from a signal handler; the step is
-// finished, the state saved, and the run returns false.
+// The whole run: resumes, steps, judges, saves, rewinds. `stop`: set from a signal handler, of any rank; the
+// step is finished, the state saved, and the run returns false.
 bool train(Trainer& trainer, const TrainOptions& options, Store& store, const TrainEvents& events,
            const std::atomic<int>& stop);
 

@@ -14,6 +14,7 @@
 #include "rapt/use/data_parts.h"
 #include "rapt/use/generate.h"
 #include "rapt/use/picture_files.h"
+#include "rapt/use/together.h"
 #include "rapt/use/train_options.h"
 #include "rapt/use/weights.h"
 
@@ -134,13 +135,14 @@ Json plan_json(TrainingPlan plan) {
                       {"options", train_options_json(plan.options)}};
 }
 
-TrainingRun::TrainingRun(Device& device, TrainingPlan plan, const Say& note) : plan_(std::move(plan)) {
+TrainingRun::TrainingRun(Device& device, TrainingPlan plan, const Say& note, Comm* comm)
+    : plan_(std::move(plan)) {
   Recipe recipe = open_start(device);
-  fit_data(device, recipe, note);
+  fit_data(device, recipe, comm && comm->rank() > 0 ? Say{} : note);
   data = plan_.own_data ? plan_.own_data : open_data(plan_.data);
   plan_.data.progress = {};
   make_model(device, std::move(recipe));
-  trainer = std::make_unique<Trainer>(device, *checkpoint->model, *data, plan_.options);
+  trainer = std::make_unique<Trainer>(device, *checkpoint->model, *data, plan_.options, comm);
   trainer->check_memory(available_memory());
 }
 
@@ -231,22 +233,27 @@ void TrainingRun::make_model(const Device& device, Recipe recipe) {
 }
 
 Dim TrainingRun::open_folder(const std::string& folder, bool anew, const Say& say) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) fail(folder, ": the folder cannot be made: ", error.message());
-  store_.emplace(folder, real_fs(), static_cast<int>(std::max<Dim>(2, plan_.options.average)));
-  store_->claim();  // one run at a time
-  bool states = false;
-  for (const std::string& entry : real_fs().list(folder)) {
-    if (anew && (entry.starts_with("step-") || entry == "metrics.jsonl"))
-      real_fs().remove_all((fs::path(folder) / entry).string());
-    states = states || (!anew && entry.starts_with("step-"));
-  }
-  const std::optional<Stored> before = store_->latest(say);
-  if (states && !before)
-    fail(folder,
-         ": none of the saved states is whole (see above); give another --out, or --force to begin anew");
-  return before ? before->step : -1;
+  const auto keep = static_cast<int>(std::max<Dim>(2, plan_.options.average));
+  const std::string step = on_rank_0(comm(), [&] {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) fail(folder, ": the folder cannot be made: ", error.message());
+    store_.emplace(folder, real_fs(), keep);
+    store_->claim();  // one run at a time
+    bool states = false;
+    for (const std::string& entry : real_fs().list(folder)) {
+      if (anew && (entry.starts_with("step-") || entry == "metrics.jsonl"))
+        real_fs().remove_all((fs::path(folder) / entry).string());
+      states = states || (!anew && entry.starts_with("step-"));
+    }
+    const std::optional<Stored> before = store_->latest(say);
+    if (states && !before)
+      fail(folder,
+           ": none of the saved states is whole (see above); give another --out, or --force to begin anew");
+    return std::to_string(before ? before->step : -1);
+  });
+  if (!store_) store_.emplace(folder, real_fs(), keep);
+  return std::stoll(step);
 }
 
 void TrainingRun::leave_folder() {
@@ -315,11 +322,15 @@ std::unique_ptr<TrainLoop> TrainingRun::begin(TrainEvents events) {
 }
 
 TrainingRun::Finished TrainingRun::finish() {
+  comm().at({.phase = Phase::ending, .step = trainer->steps()});
   trainer->finish(*store_);
   Finished done{.held_out = trainer->judge(plan_.options.eval_batches),
                 .model = memory_ ? "" : (fs::path(store_->folder()) / "model").string()};
   if (memory_) return done;
-  write_model_folder(*checkpoint->model, extras(), done.model, true);
+  on_rank_0(comm(), [&] {
+    write_model_folder(*checkpoint->model, extras(), done.model, true);
+    return "";
+  });
   return done;
 }
 

@@ -37,8 +37,10 @@ class TrainingRun {
  public:
   using Say = std::function<void(const std::string&)>;
   // Reads the data and makes the model; what does not fit the machine's memory is refused before it is
-  // made. `note` hears what was chosen otherwise than the recipe says.
-  TrainingRun(Device& device, TrainingPlan plan, const Say& note = {});
+  // made. `note` hears what was chosen otherwise than the recipe says. With `comm`, one of several ranks, each
+  // of which has one (train.h): all calls but sample() are calls of them all, folders are rank 0's, and what
+  // is said or heard is so on rank 0.
+  TrainingRun(Device& device, TrainingPlan plan, const Say& note = {}, Comm* comm = nullptr);
 
   // Where states are saved: one run at a time. `anew`: what an earlier run left there is removed. Returns
   // the step of the state that the run will go on from, -1 where there is none; fails where there are
@@ -72,6 +74,7 @@ class TrainingRun {
   std::unique_ptr<Trainer> trainer;
 
  private:
+  Comm& comm() const { return trainer->comm(); }
   Recipe open_start(Device& device);
   void fit_data(const Device& device, Recipe& recipe, const Say& note);
   void make_model(const Device& device, Recipe recipe);

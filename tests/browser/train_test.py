@@ -34,10 +34,15 @@ def opened(page, width=1280, lang="en"):
     put(page, settings=SMALL, steps="60", length="32", batch="8")
 
 
+def click_start(page):
+    page.wait("!document.querySelector('#train-start').disabled")  # as it is until an earlier one is known
+    page.run("document.querySelector('#train-start').click()")
+
+
 def start(page, steps=60, **values):
     put(page, steps=str(steps), **values)
     before = page.run("document.querySelector('#train-run').value")
-    page.run("document.querySelector('#train-start').click()")
+    click_start(page)
     page.wait(f"document.querySelector('#train-run').value !== {json.dumps(before)}")
 
 
@@ -54,7 +59,7 @@ def refused(page, server, why, status=400):
         window.fetch = (path, o = {}) => { if (path !== '/v1/train/run') return ownFetch(path, o);
         asked.push(o.body); return new Promise((done) => { window.answer = (status, body) =>
           done(new Response(body, {status})); }); }; })()""")
-    page.run("document.querySelector('#train-start').click()")
+    click_start(page)
     page.wait("asked.length === 1")
     reply = server.ask("/v1/train/run", page.run("asked[0]"))
     equal(reply.status, status, reply)

@@ -43,6 +43,9 @@ def by_keyboard(page, view, where):
     equal(missed, [], f"{where} Tab does not reach")
 
 
+CLOSE = "for (const open of document.querySelectorAll('dialog[open]')) open.close()"
+
+
 def by_mouse(page, view, where, width, leave):
     """Each thing to press that stands there at first, once: nothing sticks out to the side afterwards."""
     count = page.run(f"""{USABLE.replace("VIEW", view)}.filter((e) => e.matches(
@@ -50,7 +53,7 @@ def by_mouse(page, view, where, width, leave):
           e.dataset.walk = i; return i; }}).length""")
     pressed = 0
     for i in range(count):
-        page.run("document.querySelector('dialog')?.close()")
+        page.run(CLOSE)
         if page.run(f"document.querySelector('#view-{view}').hidden"):
             page.press(f"#tab-{view}")
             page.wait(f"!document.querySelector('#view-{view}').hidden")
@@ -61,7 +64,7 @@ def by_mouse(page, view, where, width, leave):
             pressed += 1
             page.wait("!document.querySelector('[aria-busy=true]')")
             equal(page.run("document.documentElement.scrollWidth"), width, f"{where} width after click {i}")
-    page.run("document.querySelector('dialog')?.close()")
+    page.run(CLOSE)
     expect(pressed > 1, where, "pressed", pressed)
 
 

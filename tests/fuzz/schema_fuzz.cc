@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes as a schema, a pattern or a grammar in GBNF: they compile with bounded work or end in
 // rapt::Error, and what compiles can be followed: a text of it by chance is accepted, every mask is what its
-// tokens say one by one, and whatever is chosen from masks never leads where nothing is allowed. The first
-// byte chooses; what stands behind the last 0xFE byte chooses tokens.
+// tokens say one by one, and whatever is chosen from masks never leads where nothing is allowed. What a schema
+// allows as arguments of a call are objects, and it allows them anyway. The first byte chooses; what stands
+// behind the last 0xFE byte chooses tokens.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "rapt/base/json.h"
 #include "rapt/text/grammar/constraint.h"
 #include "rapt/text/grammar/grammar.h"
 #include "rapt/text/grammar/sample.h"
@@ -46,6 +48,14 @@ std::shared_ptr<const Grammar> compile(int kind, const std::string& text) {
       b.sequence({b.text(stops, {268}), b.optional(b.sequence({b.literal(stops[0]), b.json_object()}))}));
 }
 
+void check_arguments(const Grammar& whole, const std::string& schema, std::size_t seed) {
+  GrammarBuilder b;
+  const auto objects = b.build(b.object_schema(parse_json(schema)));
+  if (objects->states.size() >= 2000) return;
+  const std::string sample = sample_text(*objects, seed, 40);
+  check(sample.starts_with('{') && accepts(*objects, sample) && accepts(whole, sample));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -63,7 +73,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     const auto tokens = make_token_grammar(grammar, vocabulary());
     const auto trie = vocabulary();
-    const auto constraint = make_constraint(tokens, {267});
+    const auto constraint = make_constraint(tokens, {267}, data[0] >> 5);
     for (std::size_t n = 0; n < choices.size() && n < 64; ++n) {
       std::vector<std::uint64_t> bits(trie->words(), ~std::uint64_t{0});
       constraint->mask(bits);
@@ -80,6 +90,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       constraint->accept(may[static_cast<std::uint8_t>(choices[n]) % may.size()]);
       if (n % 8 == 7) check(constraint->copy()->allows(may[0]) == constraint->allows(may[0]));
     }
+    if ((data[0] & 7) == 4) check_arguments(*grammar, text, size);
   } catch (const Error&) {}
   return 0;
 }

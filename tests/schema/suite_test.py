@@ -15,6 +15,7 @@ import collections
 import datetime
 import decimal
 import enum
+import fcntl
 import itertools
 import json
 import os
@@ -46,6 +47,8 @@ def environment(folder):
     """An environment with the packages, and the suite beside it; made where they are not there."""
     venv, stamp = folder / "venv-suite", folder / "suite-packages"
     wanted = " ".join(PACKAGES)
+    lock = open(folder / "suite-lock", "w")  # suite_test.py and answers_test.py may begin at once
+    fcntl.flock(lock, fcntl.LOCK_EX)
     if not (stamp.exists() and stamp.read_text() == wanted):
         try:
             subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True, capture_output=True,

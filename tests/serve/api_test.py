@@ -610,7 +610,20 @@ def metrics_count(s):
             expect(line.split()[2] not in names, f"{line}: twice")
             names.add(line.split()[2])
         elif not line.startswith("#"):
-            expect(re.fullmatch(r'[a-z0-9_]+(\{([a-z_]+="[^"\n]*",?)*\})? [-+.eInfa\d]+', line), line)
+            expect(re.fullmatch(r'[a-z0-9_:]+(\{([a-z_]+="[^"\n]*",?)*\})? [-+.eInfa\d]+', line), line)
+    values = dict(line.rsplit(" ", 1) for line in text.text().splitlines() if not line.startswith("#"))
+    for ours, vllm in (("generation_tokens_total", "generation_tokens_total"),
+                       ("prefix_cache_queries_total", "prompt_tokens_total"),
+                       ("prompt_tokens_cached_total", "prefix_cache_hits_total"),
+                       ("kv_cache_usage_perc", "kv_cache_usage_perc"),
+                       ("num_requests_waiting", "num_requests_waiting")):
+        equal(values[f'vllm:{vllm}{{model_name="chat"}}'], values[f'rapt_{ours}{{model="chat"}}'], vllm)
+    equal(values['vllm:request_success_total{model_name="chat",finished_reason="length"}'],
+          values['rapt_request_success_total{model="chat",finished_reason="length"}'])
+    bucket = '_bucket{model%s="chat",le="+Inf"}'
+    equal(values["vllm:time_to_first_token_seconds" + bucket % "_name"],
+          values["rapt_time_to_first_token_seconds" + bucket % ""])
+    expect({"vllm:e2e_request_latency_seconds", "vllm:iteration_tokens_total"} <= names, "histograms")
 
 
 # --------------------------------------------------------------------------------------------- other models

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Every answer has the bits it would have alone: 2,000 requests in random overlap on a pool that is too small
-for them (pauses), with beginnings in common (prefix hits), clients that leave, and neighbours that edit and
-look. Each reply's hashes and texts equal those of the same request on a server that has nothing else to do;
-each request has a word of its own (a canary) that shows up in no other reply.
+for them (pauses), with beginnings in common (prefix hits), guessed tokens, answers of schemas and grammars,
+clients that leave, and neighbours that edit and look. Each reply's hashes and texts equal those of the same
+request on a server that has nothing else to do and guesses nothing; each request has a word of its own (a
+canary) that shows up in no other reply.
 
   tests/serve/bits_test.py [--rapt build/rapt] [--count 2000] [--seed 1]
 """
@@ -13,9 +14,10 @@ import random
 import re
 import socket
 import sys
+import tempfile
 import threading
 
-from server import Fault, Server, arguments, expect, message, read_reply
+from server import Fault, Server, TOOLS_TEMPLATE, arguments, expect, message, read_reply
 
 CLIENTS = 32
 WORDS = ("the model attention layer head token of is and | ` yes no a size width float bits cache page "
@@ -28,8 +30,9 @@ def text(draw, words):
     return " ".join(draw.choice(WORDS) for _ in range(words))
 
 
-def make_request(draw, number, beginnings):
-    """A path and a body. What it asks is drawn; its canary stands in the prompt and in other fields."""
+def make_request(draw, number, beginnings, words=False):
+    """A path and a body. What it asks is drawn; its canary stands in the prompt and in other fields. words:
+    the template has some for functions, so the model may decide whether to call."""
     canary = f"qz{number:05}k"
     begin = draw.choice(beginnings) if draw.random() < 0.6 else text(draw, draw.randint(0, 12))
     body = {"max_tokens": draw.choice((1, 8, 16, 48, 120, 240)), "user": canary}
@@ -74,11 +77,15 @@ def make_request(draw, number, beginnings):
             body["echo"] = True
         path = "/v1/completions"
     if draw.random() < 0.15:
-        body |= make_form(draw, canary, path)
+        body |= make_form(draw, canary, path, words)
+    elif draw.random() < 0.15:  # what repeats itself is guessed
+        lines = " | ".join(f'"{w} {w}. "' for w in WORDS[:4])
+        body |= draw.choice(({"grammar": f'root ::= "{canary}: " ({lines})+'},
+                             {"logit_bias": {str(draw.randrange(40, 500)): 12}}))
     return path, body
 
 
-def make_form(draw, canary, path):
+def make_form(draw, canary, path, words):
     """What the answer must be. Its canary is in the schema: a grammar of another request would show."""
     schema = {"type": "object", "additionalProperties": False, "required": ["word", "n"],
               "properties": {"word": {"enum": [canary, canary + "!"]}, "n": {"type": "integer"},
@@ -87,8 +94,9 @@ def make_form(draw, canary, path):
     if kind == 0:
         return {"grammar": f'root ::= ("{canary}" | [a-z ]{{1,9}} "." ){{2,}}'}
     if kind == 1 and path.startswith("/v1/chat"):
+        ways = ("required", {"type": "function", "function": {"name": "f"}}, "auto")
         return {"tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}],
-                "tool_choice": "required"}
+                "tool_choice": draw.choice(ways if words else ways[:2])}
     return {"json_schema": schema} if kind < 3 else {"response_format": {"type": "json_object"}}
 
 
@@ -194,10 +202,15 @@ def main():
         parse.add_argument("--count", type=int, default=2000)
         parse.add_argument("--seed", type=int, default=1)
         parse.add_argument("--pool", default="160K")
+        parse.add_argument("--draft", action="store_true", help="the model itself guesses, instead of a look-up")
     args = arguments(__doc__, more)
     draw = random.Random(args.seed)
     beginnings = [text(draw, n) for n in (10, 30, 60, 120, 120)]
-    requests = [make_request(draw, i, beginnings) for i in range(args.count)]
+    requests = [make_request(draw, i, beginnings, True) for i in range(args.count)]
+    template = tempfile.NamedTemporaryFile("w", suffix=".jinja")
+    template.write(TOOLS_TEMPLATE)
+    template.flush()
+    common = ("--chat-template", template.name)
     styles = [(draw.random(), draw.random()) for _ in requests]
     solo, together = [None] * args.count, [None] * args.count
     bodies = [b""] * args.count
@@ -205,7 +218,8 @@ def main():
 
     # Alone: one after the other, nothing kept, room enough. (Two such servers share the work.)
     with contextlib.ExitStack() as stack:
-        alone = [stack.enter_context(Server(args, "--no-prefix-cache", "-t", "1")) for _ in range(2)]
+        alone = [stack.enter_context(Server(args, *common, "--no-prefix-cache", "--speculate", "off", "-t", "1"))
+                 for _ in range(2)]
 
         def ask_alone(me, n, client):
             client = client or Client(alone[me])
@@ -216,7 +230,9 @@ def main():
             return client
         share(args.count, 2, ask_alone)
 
-    server = Server(args, "--pool", args.pool, "--queue", "1000", "--queue-wait", "600")
+    if args.draft:
+        common += ("--draft", args.models.chat)
+    server = Server(args, *common, "--pool", args.pool, "--queue", "1000", "--queue-wait", "600")
     over = threading.Event()
 
     def neighbour(me):  # somebody who always wants room, and changes what the model computes
@@ -289,13 +305,15 @@ def main():
     def total(name):
         return int(sum(v for k, v in metrics.items() if k.split("{")[0] == name))
     paused, cached = total("rapt_num_preemptions_total"), total("rapt_prompt_tokens_cached_total")
-    cancelled = total("rapt_cancelled_total")
+    cancelled, guessed = total("rapt_cancelled_total"), total("rapt_spec_decode_draft_tokens_total")
+    right = total("rapt_spec_decode_accepted_tokens_total")
     print(f"{args.count} requests, {counts['streams']} as streams; {paused} pauses, {cached} tokens found in "
-          f"the cache, {cancelled} left (of {counts['left']}), {counts['neighbours']} neighbours with "
-          f"edits, {counts['resent']} sent again")
+          f"the cache, {guessed} tokens guessed, {right} of them right, {cancelled} left (of "
+          f"{counts['left']}), {counts['neighbours']} neighbours with edits, {counts['resent']} sent again")
     # The test tests what it says.
     if args.count >= 1000:
         for what, n in (("pauses", paused), ("prefix hits", cached), ("cancels", cancelled),
+                        ("right guesses", right), ("wrong guesses", guessed - right),
                         ("neighbours", counts["neighbours"])):
             if n == 0:
                 fail(f"there were no {what}")

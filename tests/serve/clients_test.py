@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Clients from PyPI, as they are, against a server with a test-made model: openai, anthropic and ollama here;
-with --long earlier versions of them, litellm, langchain, llm and lm-eval, too. Every snippet of
-tests/serve/snippets runs (docs/serving.md shows them) and its output is checked by value. Code 77 where PyPI
-cannot be reached.
+with --long earlier versions of them, openai-agents, instructor, litellm, langchain, llm and lm-eval, too.
+Every snippet of tests/serve/snippets runs (docs/serving.md shows them) and its output is checked by value.
+Code 77 where PyPI cannot be reached.
 
   tests/serve/clients_test.py [--rapt build/rapt] [--long] [--environments FOLDER]
 """
@@ -24,7 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 OPENAI = {"openai": ["openai==3.51.0"], "vendors": ["anthropic==2.10.0", "ollama==0.6.3"]}
 MORE = {"openai-2": ["openai==2.29.0"], "openai-1": ["openai==1.69.0", "httpx<0.28"],
         "clients": ["litellm==1.106.2", "langchain-openai==1.7.3", "llm==0.32.1", "lm-eval[api]==0.4.13"],
-        "tools": ["instructor==1.17.0", "langchain-openai==1.7.3"],
+        "tools": ["instructor==1.17.0", "langchain-openai==1.7.3"], "agents": ["openai-agents==0.24.0"],
         "vendors-early": ["anthropic==0.86.0", "ollama==0.6.3", "langchain-ollama==1.1.0", "llm==0.32.1",
                           "llm-ollama==0.16.2", "litellm==1.106.2"]}
 
@@ -120,6 +120,17 @@ def tools_of_other_clients(c):
     venv = c.environment("tools")
     print(" ", c.run(venv, [venv / "bin/python", HERE / "tools_clients.py",
                             f"http://127.0.0.1:{c.server.port}/v1"]).strip())
+
+
+@test
+def agents_of_openai(c):
+    long_only(c)
+    venv = c.environment("agents")
+    template = c.folder / "template"
+    template.write_text(TOOLS_TEMPLATE)
+    with Server(c.args, "--cache-type", "f32", "--chat-template", template) as tools:
+        print(" ", c.run(venv, [venv / "bin/python", HERE / "agents_client.py",
+                                f"http://127.0.0.1:{tools.port}/v1"]).strip())
 
 
 @test

@@ -88,6 +88,10 @@ VALID = [
     ("/v1/completions", {"prompt": "a b", "max_tokens": 3, "rapt": {
         "edits": ["L0H1:zero"], "replay": False,
         "compare": {"model": "chat", "edits": ["z.0@1:scale=0.5"]}}}),
+    ("/v1/completions", {"prompt": "a b", "max_tokens": 4, "seed": 3, "stream": True, "rapt": {
+        "continue": {"ids": [65, 66], "seed": 3, "fingerprint": "FINGERPRINT", "basis": "0"}}}),
+    ("/v1/chat/completions", {"messages": CHAT[:2], "max_tokens": 2, "n": 2, "temperature": 0, "rapt": {
+        "continue": {"ids": [[65], []], "fingerprint": "FINGERPRINT"}}}),
     ("/v1/replay/ID", {"stream": False, "logprobs": True, "top_logprobs": 2, "return_token_ids": True,
                        "rapt": {"look": ["heads"], "edits": ["L0H0:zero"], "compare": {"edits": []}}}),
     ("/v1/replay/ID", {"stream": True, "stream_options": {"include_usage": True}, "rapt": {"resume": True}}),
@@ -133,6 +137,7 @@ class Hand:
     def __init__(self, seed):
         self.draw = random.Random(seed)
         self.answer = "x"  # the id of one that can be given again
+        self.fingerprint = "x"  # the server's
 
     # --- values
     def places(self, value, path=()):
@@ -222,8 +227,8 @@ class Hand:
                 body["max_output_tokens"] = 2
             elif not number(body, "max_tokens", "max_completion_tokens", "max_output_tokens"):
                 body.setdefault("n_predict", 2)
-        data = json.dumps(body, ensure_ascii=d.random() < 0.5,
-                          allow_nan=True).encode("utf-8", "surrogatepass")
+        data = json.dumps(body, ensure_ascii=d.random() < 0.5, allow_nan=True)
+        data = data.replace("FINGERPRINT", self.fingerprint).encode("utf-8", "surrogatepass")
         if layer == "body":
             data = self.scratch(data)
         head = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
@@ -332,7 +337,7 @@ async def attack(server, args, results, faults):
     for n in range(args.count):
         if n % 100 == 0:  # the one before is not kept for ever
             reply = server.ask("/v1/completions", {"prompt": "a", "max_tokens": 2}).json()
-            hand.answer = reply.get("id", "x")
+            hand.answer, hand.fingerprint = reply.get("id", "x"), reply.get("system_fingerprint", "x")
         layer, raw = hand.request()
         task = asyncio.ensure_future(one(server.port, layer, raw, results, faults))
         running.add(task)

@@ -203,6 +203,13 @@ def formats_with_the_other_fields(s):
     expect(any(e["logprob"] < e["top_logprobs"][1]["logprob"] for e in entries), "all of them likely")
     at_least = s.chat(**form, min_tokens=3)["choices"][0]["message"]["content"]
     equal(at_least, plain, "it is longer anyway")
+    for sampling in ({"temperature": 0}, {"temperature": 1.5}):  # what can only end, ends
+        short = s.chat(json_schema={"enum": [None, True]}, **sampling, min_tokens=30)["choices"][0]
+        expect(short["message"]["content"] in ("null", "true"), short)
+        equal(short["finish_reason"], "stop")
+        long = s.chat(grammar="root ::= [a-z ]*", **sampling, seed=2, max_tokens=60, min_tokens=9,
+                      return_token_ids=True)["choices"][0]
+        expect(len(long["token_ids"]) >= 9, long)
     ignored = s.chat(**form, ignore_eos=True)["choices"][0]
     equal((ignored["message"]["content"], ignored["finish_reason"]), (plain, "stop"), "what is whole, ends")
     stopped = s.chat(**form, stop=["age"])["choices"][0]["message"]["content"]
@@ -282,6 +289,32 @@ def several_calls_in_one_answer(s):
     streamed = gather(s.stream(tools=TOOLS, tool_choice="required", seed=1, n=3, max_tokens=150))
     equal([[x["arguments"] for x in m["calls"]] for m in streamed],
           [[x["function"]["arguments"] for x in c["message"]["tool_calls"]] for c in several], "n = 3")
+
+
+@test
+def a_call_that_is_cut_is_no_text(s):
+    """By max_tokens or a stop: nothing of its marks is said, whole or as a stream; what is told is the
+    beginning of what would have come. Bytes of a character that was cut are told as U+FFFD."""
+    city = {"type": "object", "properties": {"城市": {"enum": ["北京", "上海🙂"]}, "n": {"type": "integer"}},
+            "required": ["城市", "n"], "additionalProperties": False}
+    for server in (s.tools, s.plain):
+        body = dict(server=server, seed=2, tool_choice="required", tools=[
+            {"type": "function", "function": {"name": "f", "parameters": city}}])
+        whole = s.chat(**body, max_tokens=200)["choices"][0]["message"]["tool_calls"][0]["function"]
+        equal(sorted(json.loads(whole["arguments"])), ["n", "城市"])
+        had = set()
+        for most in range(1, 50):
+            c = s.chat(**body, max_tokens=most)["choices"][0]
+            m = gather(s.stream(**body, max_tokens=most))[0]
+            calls = [x["function"] for x in c["message"].get("tool_calls", [])]
+            equal((c["message"]["content"] or "", m["content"]), ("", ""), f"{most} tokens")
+            equal([x["arguments"] for x in m["calls"]], [x["arguments"] for x in calls], f"{most} tokens")
+            for x in calls:
+                expect(whole["arguments"].startswith(x["arguments"].rstrip("\ufffd")), x, whole)
+                had.add(x["arguments"])
+        expect(len(had) > 8, "it was hardly cut in the middle", had)
+        c = s.chat(**body, max_tokens=200, stop=["市"])["choices"][0]
+        equal(c["message"]["tool_calls"][0]["function"]["arguments"], '{"城')
 
 
 @test

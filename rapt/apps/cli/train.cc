@@ -4,9 +4,11 @@
 
 #include <cmath>
 #include <csignal>
+#include <ctime>
 #include <filesystem>
 
 #include "rapt/apps/cli/train.h"
+#include "rapt/apps/cli/train_ranks.h"
 #include "rapt/apps/cli/train_view.h"
 #include "rapt/apps/cli/train_watch.h"
 #include "rapt/base/checked.h"
@@ -24,8 +26,15 @@ namespace fs = std::filesystem;
 std::atomic<int> stop_asked{0};
 
 // The first one lets the step end and saves; a second one does not wait. What was saved is whole either way.
-extern "C" void on_signal(int) {
-  if (stop_asked.fetch_add(1) > 0) _exit(130);
+// A launcher may send what the terminal has sent as well, so of several ranks the second one is that which
+// comes a moment later.
+bool one_of_several = false;
+std::atomic<std::time_t> first_signal{0};
+extern "C" void on_signal(int signal) {
+  Heartbeat::signalled(signal);
+  const std::time_t now = std::time(nullptr);
+  if (stop_asked.fetch_add(1) == 0) first_signal = now;
+  else if (!one_of_several || now > first_signal + 1) _exit(130);
 }
 
 template <class E>
@@ -103,6 +112,7 @@ void stop_on_signals() {
   sigemptyset(&act.sa_mask);
   sigaction(SIGINT, &act, nullptr);
   sigaction(SIGTERM, &act, nullptr);
+  if (one_of_several) sigaction(SIGUSR1, &act, nullptr);  // what mpirun passes on without ending the ranks
 }
 
 void report_end(const TrainArgs& a, const TrainResult& r) {
@@ -129,16 +139,23 @@ void report_end(const TrainArgs& a, const TrainResult& r) {
 
 }  // namespace
 
-std::optional<TrainResult> train_once(Device& device, const TrainArgs& a) {
+std::optional<TrainResult> train_once(Device& device, const TrainArgs& a, TrainRank* rank) {
   if (stop_asked > 0) return std::nullopt;  // of a sweep: between two runs
   const Dim steps = a.plan.options.steps;
   const Json plan = plan_json(a.plan);
   TrainingPlan asked = a.plan;
   Progress reading("reading data", a.common.quiet);
   asked.data.progress = [&](double done) { reading.step(done, 1); };
-  TrainingRun training(device, std::move(asked), a.common.quiet ? TrainingRun::Say{} : note);
+  TrainingRun training(device, std::move(asked), a.common.quiet ? TrainingRun::Say{} : note,
+                       rank ? &rank->comm() : nullptr);
   reading.clear();
   const Dim resumed = training.open_folder(a.out, a.force, note);
+  if (rank && !rank->speaks()) {  // trains along: rank 0 says and writes what there is
+    stop_on_signals();
+    if (!training.run({}, stop_asked)) return std::nullopt;
+    training.finish();
+    return std::nullopt;
+  }
   MetricsFile metrics((fs::path(a.out) / "metrics.jsonl").string(), resumed);
   TrainView view(steps, a.common.quiet);
   const Model& model = *training.checkpoint->model;
@@ -146,6 +163,9 @@ std::optional<TrainResult> train_once(Device& device, const TrainArgs& a) {
                   " parameters", model.recipe.vocab > 0 ? concat(", vocabulary ", model.recipe.vocab) : "",
                   "; ", training.data->about(), "; ", counted(device.threads(), "thread"), " (",
                   device.kernels.isa, ")"));
+  if (rank)
+    if (const std::string ranks = rank->about(device, training, a.plan.options); !ranks.empty())
+      view.say(ranks);
   metrics.begin(std::max<Dim>(0, resumed), plan, model.recipe, training.data->about());
 
   server::TrainTeller* page = nullptr;
@@ -218,17 +238,39 @@ std::optional<TrainResult> train_once(Device& device, const TrainArgs& a) {
 
 namespace {
 
+// As this rank of the job; the result where it is rank 0's and the run came to its end.
+std::optional<TrainResult> train_as_rank(Comm& comm, const Launch& launch, TrainArgs& a,
+                                         std::optional<TrainWatch>& page) {
+  TrainRank rank(comm, launch, a);
+  try {
+    if (a.watch) a.page = &page.emplace(a.port);
+    Device device(DeviceOptions{.threads = rank.threads()});
+    note_threads(device, a.common);
+    rank.compare(device);
+    const std::optional<TrainResult> result = train_once(device, a, &rank);
+    rank.done();
+    return result;
+  } catch (const std::exception& e) {
+    rank.failed(e.what());
+    throw;
+  }
+}
+
 int run(Args& args) {
   if (const std::vector<std::string> sweeps = args.values("sweep"); !sweeps.empty())
     return train_sweep(args, sweeps);
-  TrainArgs a = train_args(args);
+  const Launch launch = find_launch();
+  one_of_several = launch.ranks > 1;
+  std::optional<TrainArgs> a;
   std::optional<TrainWatch> page;
-  if (a.watch) a.page = &page.emplace(a.port);
-  Device device(DeviceOptions{.threads = a.common.threads});
-  note_threads(device, a.common);
-  const std::optional<TrainResult> result = train_once(device, a);
-  if (result) report_end(a, *result);
-  if (result && a.stay) {
+  std::optional<TrainResult> result;
+  if (!one_of_several) a = train_args(args);
+  run_job(launch, [&](Comm& comm) {
+    if (!a) a = train_args(args);  // what is wrong is said by one of the ranks
+    result = train_as_rank(comm, launch, *a, page);
+  });
+  if (result) report_end(*a, *result);
+  if (result && a->stay) {
     flush();
     note("the page stays; Ctrl-C ends it");
     page->stay(stop_asked);
@@ -302,6 +344,10 @@ std::string help_text() {
     out += concat("  ", padded(key, 24), padded(start, 9), meaning, "\n");
   });
   out +=
+      "\n"
+      "On several machines, or several times on one: `mpirun rapt train …`, srun, or RANK, WORLD_SIZE,\n"
+      "MASTER_ADDR and MASTER_PORT set for each; all else as with one, FOLDER seen by all. A step's batches\n"
+      "(--accumulate) are shared by the ranks, and no bit depends on how many they are (docs/training.md).\n"
       "\n"
       "Examples:\n"
       "  rapt train gpt-char --data shakespeare.txt --vocab characters --length 64 "

@@ -10,6 +10,7 @@
 
 namespace rapt::cli {
 
+class TrainRank;   // train_ranks.h
 class TrainWatch;  // train_watch.h
 
 // Everything that was asked for, before anything is opened.
@@ -30,8 +31,9 @@ struct TrainResult {
   bool pictures = false;
   TrainingRun::Finished end;
 };
-// A run from its first or last saved state to its end; nothing where a signal stopped it, after saving.
-std::optional<TrainResult> train_once(Device& device, const TrainArgs& args);
+// A run from its first or last saved state to its end; nothing where a signal stopped it, after saving. With
+// `rank`, as one of several: only rank 0 has a result.
+std::optional<TrainResult> train_once(Device& device, const TrainArgs& args, TrainRank* rank = nullptr);
 
 // Every combination of the values behind --sweep, each in a folder of its own inside --out; `args` has the
 // other flags still. Returns the exit code.

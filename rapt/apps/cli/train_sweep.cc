@@ -7,6 +7,7 @@
 #include "rapt/apps/cli/train.h"
 #include "rapt/apps/cli/train_watch.h"
 #include "rapt/base/text.h"
+#include "rapt/comm/launch.h"
 #include "rapt/use/compare_runs.h"
 #include "rapt/use/data_parts.h"
 #include "rapt/use/sweep.h"
@@ -116,6 +117,9 @@ std::vector<Combination> combinations(const Args& args, const std::vector<std::s
 }  // namespace
 
 int train_sweep(const Args& args, const std::vector<std::string>& sweeps) {
+  if (const Launch launch = find_launch(); launch.ranks > 1)
+    fail_usage("--sweep makes its runs one after the other in one process, and ", name_of(launch.by),
+               " started ", launch.ranks, " ranks: start it without a launcher, or each run under one");
   const std::vector<Combination> all = combinations(args, sweeps);
   const CommonArgs& common = all[0].args.common;
   const std::string folder = fs::path(all[0].args.out).parent_path().string();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "rapt/base/error.h"
 #include "rapt/base/text.h"
@@ -64,6 +65,52 @@ void Histogram::write(std::string& out, std::string_view name, std::string_view 
   write_value(out, concat(name, "_count"), labels, static_cast<double>(count_));
 }
 
+namespace {
+
+// Ours and vLLM's: dashboards and pickers that were made for that server find what they look for.
+constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
+    {"rapt_num_requests_running", "vllm:num_requests_running"},
+    {"rapt_num_requests_waiting", "vllm:num_requests_waiting"},
+    {"rapt_kv_cache_usage_perc", "vllm:kv_cache_usage_perc"},
+    {"rapt_kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"},  // of before 2025
+    {"rapt_num_preemptions_total", "vllm:num_preemptions_total"},
+    {"rapt_prefix_cache_queries_total", "vllm:prompt_tokens_total"},  // vLLM counts those of the cache, too
+    {"rapt_prefix_cache_queries_total", "vllm:prefix_cache_queries_total"},
+    {"rapt_generation_tokens_total", "vllm:generation_tokens_total"},
+    {"rapt_request_success_total", "vllm:request_success_total"},
+    {"rapt_prompt_tokens_cached_total", "vllm:prefix_cache_hits_total"},
+    {"rapt_spec_decode_draft_tokens_total", "vllm:spec_decode_num_draft_tokens_total"},
+    {"rapt_spec_decode_accepted_tokens_total", "vllm:spec_decode_num_accepted_tokens_total"},
+    {"rapt_time_to_first_token_seconds", "vllm:time_to_first_token_seconds"},
+    {"rapt_inter_token_latency_seconds", "vllm:inter_token_latency_seconds"},
+    {"rapt_inter_token_latency_seconds", "vllm:time_per_output_token_seconds"},  // of before 2026
+    {"rapt_e2e_request_latency_seconds", "vllm:e2e_request_latency_seconds"},
+    {"rapt_request_queue_time_seconds", "vllm:request_queue_time_seconds"},
+    {"rapt_request_prefill_time_seconds", "vllm:request_prefill_time_seconds"},
+    {"rapt_request_decode_time_seconds", "vllm:request_decode_time_seconds"},
+    {"rapt_iteration_tokens", "vllm:iteration_tokens_total"},
+};
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+}
+
+}  // namespace
+
+std::string with_aliases(std::string text) {
+  std::string more;
+  for (const auto& [ours, theirs] : kAliases) {
+    const std::size_t begin = text.find(concat("# HELP ", ours, " "));
+    if (begin == std::string::npos) continue;
+    std::string family = text.substr(begin, text.find("# HELP ", begin + 1) - begin);
+    replace_all(family, ours, theirs);
+    replace_all(family, "{model=", "{model_name=");
+    more += family;
+  }
+  return text + more;
+}
+
 std::string prometheus_text(const Metrics& metrics) {
   std::string out;
   const auto histograms = [&](const char* name, const char* help, Histogram ModelMetrics::* which) {
@@ -97,6 +144,8 @@ std::string prometheus_text(const Metrics& metrics) {
            [](auto& m) { return m.prompt_tokens; });
   counters("rapt_prompt_tokens_cached_total", "tokens of prompts that were found in the cache",
            [](auto& m) { return m.cached_tokens; });
+  counters("rapt_prefix_cache_queries_total", "tokens of prompts that were looked up or read, both of these",
+           [](auto& m) { return m.prompt_tokens + m.cached_tokens; });
   counters("rapt_generation_tokens_total", "tokens that were written",
            [](auto& m) { return m.generated_tokens; });
   counters("rapt_spec_decode_draft_tokens_total", "guessed tokens whose rows were computed",

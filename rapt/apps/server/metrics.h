@@ -63,5 +63,7 @@ void write_value(std::string& out, std::string_view name, std::string_view label
 // key="value", escaped.
 std::string label(std::string_view key, std::string_view value);
 std::string prometheus_text(const Metrics& metrics);
+// With what vLLM has as well under its names once more (vllm:…), for dashboards that were made for it.
+std::string with_aliases(std::string text);
 
 }  // namespace rapt::server

@@ -123,7 +123,7 @@ void read_fields(std::span<const Field<Target>> table, Target& target, const Jso
 
 // The tables by name, for the document: "chat", "completions", "embeddings", "rerank", "classify",
 // "tokenize", "detokenize", "template", and those inside: "stream_options", "rapt", "rapt_stream",
-// "rapt_compare", "rapt_replay".
+// "rapt_compare", "rapt_continue", "rapt_replay".
 struct FieldTable {
   std::string_view name;
   std::span<const FieldRule> rules;

@@ -385,6 +385,7 @@ std::optional<AnswerParser> answer_parser(const CompletionRequest& request, cons
   if (!request.chat || !request.form) return std::nullopt;
   return AnswerParser(*request.form, {.thinks = request.thought == PromptThought::begun,
                                       .calls = request.tools.active(),
+                                      .must_call = request.tools.choice == ToolRequest::Choice::required,
                                       .seed = concat(head.id, "/", index)});
 }
 
@@ -555,7 +556,7 @@ ChunkWriter::ChunkWriter(const CompletionRequest& request, const ReplyHead& head
       continuous_(request.continuous_usage),
       progress_(request.return_progress),
       timings_(request.timings_per_token),
-      ids_(request.return_token_ids),
+      ids_(request.return_token_ids || request.continued),
       echo_(request.echo),
       logprobs_(request.generate.logprobs),
       top_(request.generate.top_logprobs),
@@ -566,22 +567,32 @@ ChunkWriter::ChunkWriter(const CompletionRequest& request, const ReplyHead& head
   prefix_ += ",\"choices\":[";
   const std::size_t prompts = chat_ ? 1 : request.prompts.size();
   choices_.resize(std::max<std::size_t>(1, prompts) * static_cast<std::size_t>(std::max(1, samples_)));
-  for (std::size_t i = 0; i < choices_.size(); ++i)
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
     choices_[i].parser = answer_parser(request, head, static_cast<int>(i));
+    if (request.continued) choices_[i].had = request.continued->of(static_cast<int>(i)).size();
+  }
 }
 
 // Clients make a choice when they first see its number, in order, and add up texts: one role each, first.
 void ChunkWriter::begin(std::string& out) {
   if (begun_) return;
   begun_ = true;
+  std::string state;
+  if (request_.continued) {
+    state = concat("\"continue\":{\"seed\":", static_cast<std::int64_t>(request_.generate.sampler.seed),
+                   ",\"fingerprint\":", server::in_quotes(head_.fingerprint),
+                   ",\"basis\":", server::in_quotes(head_.basis), "}");
+    if (!chat_ || choices_[0].had > 0) out += prefix_, close(out, {.rapt = std::exchange(state, {})});
+  }
   if (!chat_) return;
   std::string ids = std::exchange(prompt_ids_, {});
   for (std::size_t i = 0; i < choices_.size(); ++i) {
+    if (choices_[i].had > 0) continue;
     out += prefix_;
     out += "{\"index\":";
     append_integer(out, static_cast<std::int64_t>(i));
     out += ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}";
-    close(out, {}, {}, std::exchange(ids, {}));
+    close(out, {.rapt = std::exchange(state, {})}, {}, std::exchange(ids, {}));
   }
 }
 
@@ -644,30 +655,45 @@ void ChunkWriter::parts(std::string& out, int index, std::span<const AnswerPart>
   const auto call = [](const AnswerPart& part, std::string_view more) {
     return concat("{\"tool_calls\":[{\"index\":", part.call, more, "}]}");
   };
-  for (const AnswerPart& part : parts) switch (part.kind) {
-      case AnswerPart::Kind::text: chunk(out, index, part.text, extras); break;
+  std::size_t last = parts.size();  // that is a chunk
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (parts[i].kind != AnswerPart::Kind::call_end) last = i;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const AnswerPart& part = parts[i];
+    const auto put = [&](std::string_view delta) {
+      delta_chunk(out, index, delta, extras, !request_.continued || i == last);
+    };
+    switch (part.kind) {
+      case AnswerPart::Kind::text: put(concat("{\"content\":", server::in_quotes(part.text), "}")); break;
       case AnswerPart::Kind::reasoning:
-        delta_chunk(out, index, concat("{\"reasoning_content\":", server::in_quotes(part.text), "}"), extras);
+        put(concat("{\"reasoning_content\":", server::in_quotes(part.text), "}"));
         break;
       case AnswerPart::Kind::call_begin:
-        delta_chunk(out, index,
-                    call(part, concat(",\"id\":", server::in_quotes(part.id),
-                                      ",\"type\":\"function\",\"function\":{\"name\":",
-                                      server::in_quotes(part.text), ",\"arguments\":\"\"}")),
-                    extras);
+        put(call(part, concat(",\"id\":", server::in_quotes(part.id),
+                              ",\"type\":\"function\",\"function\":{\"name\":", server::in_quotes(part.text),
+                              ",\"arguments\":\"\"}")));
         break;
       case AnswerPart::Kind::call_arguments:
-        delta_chunk(out, index,
-                    call(part, concat(",\"function\":{\"arguments\":", server::in_quotes(part.text), "}")),
-                    extras);
+        put(call(part, concat(",\"function\":{\"arguments\":", server::in_quotes(part.text), "}")));
         break;
       case AnswerPart::Kind::call_end: choices_[static_cast<std::size_t>(index)].called = true; break;
     }
+  }
 }
 
-void ChunkWriter::delta_chunk(std::string& out, int index, std::string_view delta,
-                              const ChunkExtras& extras) {
+void ChunkWriter::delta_chunk(std::string& out, int index, std::string_view delta, const ChunkExtras& extras,
+                              bool waited) {
   Waiting& w = choices_[static_cast<std::size_t>(index)];
+  const auto clear = [&] {
+    w.content.clear(), w.lists.clear(), w.ids.clear(), w.prompt_ids.clear();
+    w.told += std::exchange(w.id_count, 0);
+  };
+  if (w.told < w.had) {  // the client has it
+    if (waited) clear();
+    return;
+  }
+  const Waiting none;
+  const Waiting& with = waited ? w : none;
   out += prefix_;
   if (chat_) {
     out += "{\"index\":";
@@ -675,11 +701,11 @@ void ChunkWriter::delta_chunk(std::string& out, int index, std::string_view delt
     out += ",\"delta\":";
     out += delta;
     out += ",\"logprobs\":";
-    if (w.content.empty()) {
+    if (with.content.empty()) {
       out += "null";
     } else {
       out += "{\"content\":[";
-      out += w.content;
+      out += with.content;
       out += "],\"refusal\":null}";
     }
   } else {
@@ -688,33 +714,33 @@ void ChunkWriter::delta_chunk(std::string& out, int index, std::string_view delt
     out += ",\"index\":";
     append_integer(out, index);
     out += ",\"logprobs\":";
-    if (w.lists.empty()) out += "null";
-    else w.lists.append(out);
+    if (with.lists.empty()) out += "null";
+    else with.lists.append(out);
   }
   out += ",\"finish_reason\":null";
-  if (!w.ids.empty()) {
+  if (!with.ids.empty()) {
     out += ",\"token_ids\":[";
-    out += w.ids;
+    out += with.ids;
     out += ']';
   }
-  if (!w.prompt_ids.empty()) {
+  if (!with.prompt_ids.empty()) {
     out += ",\"prompt_token_ids\":[";
-    out += w.prompt_ids;
+    out += with.prompt_ids;
     out += ']';
   }
   out += '}';
-  w.content.clear(), w.lists.clear(), w.ids.clear(), w.prompt_ids.clear();
+  if (waited) clear();
   close(out, extras);
 }
 
 void ChunkWriter::prompt(std::string& out, int prompt, std::string_view text,
                          std::span<const std::int32_t> ids, std::span<const TokenChoice> logprobs) {
-  if (chat_ && ids_) append_numbers(prompt_ids_, ids);
+  if (chat_ && request_.return_token_ids) append_numbers(prompt_ids_, ids);
   for (int sample = 0; sample < samples_ && !chat_; ++sample) {
     const int index = prompt * samples_ + sample;
     if (index < 0 || static_cast<std::size_t>(index) >= choices_.size()) return;
     Waiting& w = choices_[static_cast<std::size_t>(index)];
-    if (ids_) append_numbers(w.prompt_ids, ids);
+    if (request_.return_token_ids) append_numbers(w.prompt_ids, ids);
     if (!echo_) continue;
     w.lists.first = true;
     if (logprobs_)
@@ -731,7 +757,7 @@ void ChunkWriter::token(std::string& out, int index, std::string_view text, std:
   begin(out);
   Waiting& w = choices_[static_cast<std::size_t>(index)];
   if (id >= 0) {
-    if (ids_) separate(w.ids), append_integer(w.ids, id);
+    if (ids_) separate(w.ids), append_integer(w.ids, id), ++w.id_count;
     if (logprobs_ && token && chat_) append_content_entry(w.content, tokenizer_, *token, top_);
     if (logprobs_ && token && !chat_) w.lists.add(tokenizer_, id, token, top_);
   }

@@ -33,6 +33,7 @@ struct ReplyHead {
   std::string id;  // "chatcmpl-…", "cmpl-…"
   std::int64_t created = 0;
   std::string model, fingerprint;
+  std::string basis = {};  // of CompletionRequest::continued: what else the answer follows from, as a hash
 };
 
 struct Usage {
@@ -132,6 +133,10 @@ class AnswerWriter {
 // event the role chunks of all choices are written, in order (chat). Entries of log-probabilities and ids
 // whose text is not certain yet (an unfinished character, the beginning of a stop) wait for the chunk that
 // has it. With echo the prompt is the first chunk of its choices: prompt().
+//
+// With rapt.continue (CompletionRequest::continued) the first chunk says what another server needs to go on,
+// chunks have ids, and the ids of a token stand in the last of its chunks: who has them has its text. What
+// was told before, by the ids that were sent along, is written and dropped.
 class ChunkWriter final : public AnswerWriter {
  public:
   // The first two must outlive it.
@@ -160,13 +165,17 @@ class ChunkWriter final : public AnswerWriter {
     std::string content;  // entries of log-probabilities (chat)
     TextLogprobs lists;  // … (text)
     std::string ids, prompt_ids;
+    std::size_t id_count = 0;  // of `ids`
+    std::size_t had = 0, told = 0;  // ids that the client had; those of chunks so far
     std::optional<AnswerParser> parser = {};
     bool called = false;  // a call of a function is whole
     bool any() const { return !content.empty() || !lists.empty() || !ids.empty() || !prompt_ids.empty(); }
   };
   void begin(std::string& out);
   void chunk(std::string& out, int index, std::string_view text, const ChunkExtras& extras);
-  void delta_chunk(std::string& out, int index, std::string_view delta, const ChunkExtras& extras);
+  // waited: with what waited for this chunk.
+  void delta_chunk(std::string& out, int index, std::string_view delta, const ChunkExtras& extras,
+                   bool waited = true);
   void parts(std::string& out, int index, std::span<const AnswerPart> parts, const ChunkExtras& extras);
   void close(std::string& out, const ChunkExtras& extras, std::string_view info = {},
              std::string_view prompt_ids = {}) const;

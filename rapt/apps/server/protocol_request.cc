@@ -335,6 +335,42 @@ constexpr std::array kRaptCompare = std::to_array<Field<R>>({
      [](R& r, J v, P path) { put_edits(r, v, path, r.request.compare_edits, r.request.compare_edits_text); }},
 });
 
+// One list of ids, or one for each choice.
+void put_known(Reading& r, const Json& v, std::string_view path) {
+  std::vector<std::vector<std::int32_t>>& out = r.request.continued->ids;
+  const Json::Array& list = v.array();
+  if (list.empty()) return;
+  if (!list[0].is_array()) return out.push_back(token_ids(v, path, r.options.vocabulary));
+  if (list.size() > kMostChoices)
+    bad_field(path, concat("it has ", list.size(), " lists; at most ", kMostChoices, " are allowed"));
+  out.reserve(list.size());
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const std::string at = concat(path, "[", i, "]");
+    if (!list[i].is_array())
+      bad_field(at, concat("lists of token ids and ", list[i].type_name(), " in one list"));
+    check_field(items_rule("", Kind::ids, kMostIds, ""), list[i], at);
+    out.push_back(token_ids(list[i], at, r.options.vocabulary));
+  }
+}
+
+constexpr std::array kRaptContinue = std::to_array<Field<R>>({
+    {items_rule("ids", Kind::list, kMostIds,
+                "The ids of the answer as they came, in whole chunks; a list for each choice where there are "
+                "several. Of a stream only what comes behind them is sent."),
+     put_known},
+    {integer_rule("seed", -kInt64, kInt64, "The seed that the first server told; instead of `seed`."),
+     [](R& r, J v, P path) {
+       const auto seed = static_cast<std::uint64_t>(v.integer());
+       if (r.request.seeded && r.sampler().seed != seed) bad_field(path, "it is another one than `seed`");
+       r.request.seeded = true;
+       r.sampler().seed = seed;
+     }},
+    {string_rule("fingerprint", 0, 128, "The first server's; needed with ids. Another one here: 409."),
+     [](R& r, J v, P) { r.request.continued->fingerprint = v.string(); }},
+    {string_rule("basis", 0, 64, "As the first server told it: prompt, template and context, as a hash."),
+     [](R& r, J v, P) { r.request.continued->basis = v.string(); }},
+});
+
 constexpr std::array kRapt = std::to_array<Field<R>>({
     {items_rule("look", Kind::list, 32, "What of the inside the reply shall show."),
      [](R& r, J v, P path) {
@@ -363,6 +399,12 @@ constexpr std::array kRapt = std::to_array<Field<R>>({
      [](R& r, J v, P) { r.request.cache_salt = v.string(); }},
     {boolean_rule("resume", "The stream goes on without its reader for a minute: GET /v1/stream/{id}."),
      [](R& r, J v, P) { r.request.resume = v.boolean(); }},
+    {schema_rule("continue", "rapt_continue",
+                 "{}: the stream tells what another server needs to go on with it. With ids: go on."),
+     [](R& r, J v, P path) {
+       r.request.continued.emplace();
+       read_fields<R>(kRaptContinue, r, v, concat(path, "."), true);
+     }},
     {boolean_rule("speculate", "false: no tokens are guessed for this answer. Default true; no bit differs."),
      [](R& r, J v, P) { r.request.speculate = v.boolean(); }},
     {boolean_rule("replay", "false: nothing of it is kept for /v1/replay. Default true."),
@@ -603,6 +645,13 @@ void finish_generation(R& r) {
   if (q.endless.window > 0 && q.prompt_logprobs >= 0)
     bad_field("rapt.stream", "the log-probabilities of a prompt need all of it to be seen");
   if (q.resume && !q.stream) bad_field("rapt.resume", "only a stream can be gone on with; set stream: true");
+  if (q.continued && q.compare) bad_field("rapt.continue", "two answers are compared as they are written");
+  if (q.continued && q.continued->any()) {
+    if (!r.request.seeded && s.temperature != 0)
+      bad_field("rapt.continue.seed", "it is required: the ids were drawn with one");
+    if (q.continued->fingerprint.empty())
+      bad_field("rapt.continue.fingerprint", "it is required: other servers may give other bits");
+  }
   if (q.compare && (q.stream || g.samples > 1 || q.prompts.size() > 1 || q.prompt_logprobs >= 0 || q.echo ||
                     q.endless.window > 0))
     bad_field("rapt.compare",
@@ -919,6 +968,14 @@ auto read_list(const auto& table, const Json& body, const ReadOptions& options) 
 
 }  // namespace
 
+bool Continued::any() const {
+  return std::any_of(ids.begin(), ids.end(), [](const auto& list) { return !list.empty(); });
+}
+std::span<const std::int32_t> Continued::of(int index) const {
+  const auto i = static_cast<std::size_t>(index);
+  return i < ids.size() ? std::span<const std::int32_t>(ids[i]) : std::span<const std::int32_t>{};
+}
+
 SamplerOptions openai_sampling() {
   SamplerOptions s;
   s.temperature = s.top_p = 1;
@@ -985,7 +1042,7 @@ ReplayRequest read_replay(const Json& asked, const Json& first, bool chat) {
   }
   // What was only about how it was told then is not asked for again.
   if (const Json* then = first.find("rapt"); then && then->is_object()) rapt = *then;
-  for (const char* name : {"look", "resume", "replay", "compare"}) rapt.set(name, Json());
+  for (const char* name : {"look", "resume", "replay", "compare", "continue"}) rapt.set(name, Json());
   for (const Json::Member& m : r.rapt.object()) rapt.set(m.key, m.value);
   body.set("rapt", std::move(rapt));
   return {.body = std::move(body), .edited = r.rapt.find("edits") != nullptr};
@@ -1077,7 +1134,7 @@ std::span<const FieldTable> field_tables() {
     (add(tables), ...);
     return rules;
   };
-  static const std::array<std::pair<std::string_view, std::vector<FieldRule>>, 18> lists = {{
+  static const std::array<std::pair<std::string_view, std::vector<FieldRule>>, 19> lists = {{
       {"chat", join_rules(kTemplate, kChat, kGeneration)},
       {"completions", join_rules(kCompletions, kGeneration)},
       {"embeddings", join_rules(kEmbeddings)},
@@ -1094,6 +1151,7 @@ std::span<const FieldTable> field_tables() {
       {"rapt", join_rules(kRapt)},
       {"rapt_stream", join_rules(kRaptStream)},
       {"rapt_compare", join_rules(kRaptCompare)},
+      {"rapt_continue", join_rules(kRaptContinue)},
       {"replay", join_rules(kReplay)},
       {"rapt_replay", join_rules(kReplayRapt)},
   }};

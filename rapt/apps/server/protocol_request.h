@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,15 @@ struct TextOrIds {
   std::string text;
   std::vector<std::int32_t> ids;  // used as they are: nothing is put before them
   bool is_ids = false;
+};
+
+// rapt.continue: what whoever asks has of the answer already, from a server that died.
+struct Continued {
+  std::vector<std::vector<std::int32_t>> ids;  // of each choice; of those behind the last one nothing
+  std::string fingerprint, basis;  // "": not said
+  bool any() const;
+  // Of a choice that is not in `ids`: none.
+  std::span<const std::int32_t> of(int index) const;
 };
 
 // /v1/chat/completions and /v1/completions.
@@ -111,6 +121,7 @@ struct CompletionRequest {
   std::string compare_edits_text;  // as edits_text
   bool speculate = true;  // Request::speculate
   bool resume = false;  // of a stream: it goes on without its reader for a while
+  std::optional<Continued> continued;  // of a stream: what another server needs to go on is told with it
 };
 CompletionRequest read_chat(const Json& body, const ReadOptions& options = {});
 CompletionRequest read_completion(const Json& body, const ReadOptions& options = {});

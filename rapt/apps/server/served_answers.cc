@@ -144,7 +144,7 @@ std::shared_ptr<const Constraint> ServedAnswers::constraint(const CompletionRequ
   std::vector<std::int32_t> ends = ends_;
   ends.insert(ends.end(), asked.stop_token_ids.begin(), asked.stop_token_ids.end());
   try {
-    return make_constraint(grammar(asked), std::move(ends));
+    return make_constraint(grammar(asked), std::move(ends), asked.min_tokens);
   } catch (const GrammarError& e) {
     const std::string& at = e.path().empty() ? asked.format.path : e.path();
     throw ApiError(400, e.keyword().empty() ? "invalid_value" : "unsupported_parameter", e.what(), at);

@@ -320,7 +320,7 @@ Request ServedModel::request(const CompletionRequest& asked, const std::vector<s
   r.constraint = std::move(constraint);
   if (asked.penalties_answer_only)
     r.generate.sampler.answer_begins = translates() ? 0 : static_cast<Dim>(prompt.size());
-  if (asked.min_tokens > 0) {
+  if (asked.min_tokens > 0 && !r.constraint) {  // which knows of it
     std::vector<std::int32_t> stops = engine->stops();
     stops.insert(stops.end(), asked.stop_token_ids.begin(), asked.stop_token_ids.end());
     r.mask = not_before(asked.min_tokens, std::move(stops));

@@ -164,9 +164,18 @@ void Service::State::deliver(Batch& batch) {
         if (job.task == Task::completion && job.asked.stream && job.asked.return_progress)
           writer_of(job).progress(out, e.read, e.of, e.reused, seconds_since(job.arrived));
         break;
-      case Event::Kind::token: take_token(job, d.part, e, out); break;
+      case Event::Kind::token:
+      case Event::Kind::done:
+        if (const std::optional<ApiError> other = differs(job, d.part, e)) {
+          if (e.kind == Event::Kind::done) part.done = true, --job.open_parts;
+          fail(d.job, *other);
+        } else if (e.kind == Event::Kind::token) {
+          take_token(job, d.part, e, out);
+        } else {
+          take_done(d.job, d.part, e, out);
+        }
+        break;
       case Event::Kind::paused: break;
-      case Event::Kind::done: take_done(d.job, d.part, e, out); break;
     }
     Output& all = output(d.job);
     all.wire += out;

@@ -2,7 +2,7 @@
 // The inside of the service. Its functions stand in service.cc (routes, admission, deadlines),
 // service_work.cc (from a body to requests of an engine), service_events.cc (from events to replies),
 // service_streams.cc (streams that outlive their reader), service_replay.cc (answers that are given again, or
-// twice to be compared).
+// twice to be compared), service_continue.cc (answers that another server began).
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -117,6 +117,7 @@ struct Job {
     std::vector<double> last;  // of each sample: when its last token came
     bool begun = false, done = false, suspended = false;
     Dim reused = 0;  // tokens of the prompt that were found in the cache
+    std::vector<std::size_t> written = {};  // of each sample, where the answer is gone on with: its tokens
     std::vector<float> vector;  // embeddings; probabilities of classes
   };
   std::vector<Part> parts;
@@ -240,6 +241,11 @@ struct Service::State {
   void add_compared(const JobPtr& job, std::vector<Request>& requests, const std::vector<Edit>& edits);
   void read_compared(const JobPtr& job);
   std::string replays_text() const;
+
+  // service_continue.cc
+  void prepare_continued(Job& job, const std::vector<std::vector<std::int32_t>>& prompts);
+  static void set_known(const Job& job, std::size_t part, Request& request);
+  std::optional<ApiError> differs(Job& job, std::size_t part, const Event& event) const;
 
   // service_work.cc
   void push(std::function<void()> f) { push(work, std::move(f)); }

@@ -177,6 +177,10 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
   if (asked.compare && m.translates())
     throw ApiError(400, "unsupported_parameter", "rapt.compare: translations cannot be compared",
                    "rapt.compare");
+  if (asked.continued) {
+    prepare_continued(*job, prompts);
+    for (const auto& ids : asked.continued->ids) tokens += static_cast<Dim>(ids.size());
+  }
   const Dim both = asked.compare ? 2 : 1;
   const Dim answers = static_cast<Dim>(prompts.size()) * asked.generate.samples;
   admit(job, both * answers, both * tokens);
@@ -200,14 +204,17 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
   }
   job->shows_look = wanted.any();
   static std::atomic<std::uint64_t> number = 0;
-  if (wanted.any() || number++ % kWatched == 0) job->look.emplace(job->taps, *m.checkpoint.model, wanted);
+  // Rows that are watched come one by one; what is known would not be read faster than it was written.
+  const bool goes_on = asked.continued && asked.continued->any();
+  if (wanted.any() || (!goes_on && number++ % kWatched == 0))
+    job->look.emplace(job->taps, *m.checkpoint.model, wanted);
   if (wanted.live) {
-    if (!asked.stream || answers != 1 || m.translates() || asked.prompt_logprobs >= 0 ||
+    if (!asked.stream || goes_on || answers != 1 || m.translates() || asked.prompt_logprobs >= 0 ||
         (job->form != Form::chat && job->form != Form::text))
       throw ApiError(
           400, "invalid_value",
-          "rapt.look: \"live\" needs stream: true, one prompt, n: 1 and no echoed log-probabilities, on "
-          "/v1/chat/completions or /v1/completions",
+          "rapt.look: \"live\" needs stream: true, one prompt, n: 1, no echoed log-probabilities and no "
+          "rapt.continue with ids, on /v1/chat/completions or /v1/completions",
           "rapt.look");
     job->live.emplace(job->taps, *m.checkpoint.model);
   }
@@ -230,6 +237,7 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
     }
     if (job->look || job->live || !edits.empty()) r.taps = &job->taps;
     r.speculate = asked.speculate;
+    set_known(*job, i, r);
     r.space =
         asked.cache_prompt ? concat(job->key, "|", asked.cache_salt) : concat("alone|", job->request_id);
     // What was found in the cache is not seen; who looks at an answer of before wants all of it.

@@ -46,6 +46,8 @@ struct GrammarLimits {
   static constexpr int kOpening = 128;  // rules that begin with a call of one another
   static constexpr std::size_t kWork = std::size_t{1} << 22;  // steps of compilation: below 200 ms
   static constexpr std::size_t kConfigurations = 64;  // ways to read an answer that are followed at once
+  // Visits of states for one mask: a walk of a large vocabulary takes about a million.
+  static constexpr std::uint64_t kMaskWork = std::uint64_t{1} << 24;
 };
 
 class GrammarBuilder {
@@ -83,6 +85,8 @@ class GrammarBuilder {
   Node json_string(int min_length = 0, int max_length = -1);  // in code points; quotes included
   // A JSON value that this schema allows (docs/schema.md). `where` names the schema in messages.
   Node schema(const Json& schema, std::string_view where = "schema");
+  // … that is an object, whatever else the schema allows.
+  Node object_schema(const Json& schema, std::string_view where = "schema");
 
   // Any text, also the empty one, that contains none of `stops`; among it may stand the special tokens
   // `inside`. Followed by literal(stop) it is what stands before the first of them.

@@ -483,7 +483,7 @@ class Compiler {
         states_[here].final |= s == RuleNfa::kEnd;
         states_[here].run = std::max(states_[here].run, from.run);
       }
-      source_.budget.pay(ranges.size() + sets[i].size());
+      source_.budget.pay(ranges.size() + sets[i].size() + calls.size());
       std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
       for (const Grammar::Range& r : ranges)
         cuts.insert(cuts.end(), {std::uint32_t{r.first}, std::uint32_t{r.last} + 1});
@@ -556,12 +556,18 @@ class Compiler {
           if (states_[c.to].alive) mark(c.rule);
     }
     if (!states_[start_[root_]].alive) throw GrammarError("no text at all is allowed");
-    for (DfaState& s : states_) {
-      std::erase_if(s.ranges, [&](const auto& r) { return !states_[r.to].alive; });
-      std::erase_if(s.specials, [&](const auto& c) { return !states_[c.to].alive; });
-      std::erase_if(s.calls,
-                    [&](const auto& c) { return !states_[c.to].alive || !states_[start_[c.rule]].alive; });
+    bool cut = false;
+    for (std::uint32_t s = shared_; s < states_.size(); ++s) {
+      DfaState& state = states_[s];
+      const auto gone = std::erase_if(state.ranges, [&](const auto& r) { return !states_[r.to].alive; }) +
+                        std::erase_if(state.specials, [&](const auto& c) { return !states_[c.to].alive; }) +
+                        std::erase_if(state.calls, [&](const auto& c) {
+                          return !states_[c.to].alive || !states_[start_[c.rule]].alive;
+                        });
+      cut = cut || gone > 0;
     }
+    // What was cut may have been the way on for a run of characters.
+    for (std::uint32_t s = shared_; cut && s < states_.size(); ++s) states_[s].run = 0;
   }
 
   // What rules can begin with. They may begin with calls of each other, but never in a circle.

@@ -48,6 +48,7 @@ class TrieWalk {
     if (node != kAll) i = node + 1, end = node + nodes[node].size, depth = nodes[node].depth;
     levels_[depth] = {from, 1, 0};
     while (i < end) {
+      stacks_.pay();
       const TokenTrie::Node n = nodes[i];
       if (run > 0 && trie_.run(i) <= run) {
         i += n.size;
@@ -116,6 +117,7 @@ StateMask make_state_mask(const Grammar& grammar, const TokenTrie& trie, std::ui
   unsigned run = grammar.states[state].run;
   if (run > 0) mask.bits = trie.slice(run);
   ReturnStacks stacks;
+  stacks.allow(GrammarLimits::kMaskWork);
   TrieWalk(grammar, trie, stacks, mask.bits).walk(TrieWalk::kAll, {state, 0}, &mask.pending, run);
   std::size_t count = 0;
   for (const std::uint64_t word : mask.bits) count += static_cast<std::size_t>(__builtin_popcountll(word));
@@ -134,8 +136,9 @@ StateMask make_state_mask(const Grammar& grammar, const TokenTrie& trie, std::ui
 
 class TokenConstraint final : public GrammarConstraint {
  public:
-  TokenConstraint(std::shared_ptr<const TokenGrammar> grammar, std::vector<std::int32_t> ends)
-      : grammar_(std::move(grammar)), ends_(std::move(ends)) {
+  TokenConstraint(std::shared_ptr<const TokenGrammar> grammar, std::vector<std::int32_t> ends,
+                  std::int64_t least)
+      : grammar_(std::move(grammar)), ends_(std::move(ends)), left_(least) {
     const Grammar& g = grammar_->grammar();
     now_ = {{g.rules[g.root].start, 0}};
   }
@@ -145,7 +148,7 @@ class TokenConstraint final : public GrammarConstraint {
   void mask(std::span<std::uint64_t> allowed) override {
     // End ids may lie behind the vocabulary of the tokenizer, so they are asked before the words are changed.
     ends_asked_.clear();
-    if (ended_ || may_end()) {
+    if (end_allowed()) {
       for (const std::int32_t id : ends_) {
         const auto i = static_cast<std::size_t>(id);
         if (id >= 0 && i / 64 < allowed.size() && get_bit(allowed, i)) ends_asked_.push_back(i);
@@ -169,13 +172,14 @@ class TokenConstraint final : public GrammarConstraint {
   bool allows(std::int32_t id) override {
     Configurations to;
     const std::size_t size = stacks_.size();
-    const bool yes = follow(id, to) || (is_end(id) && (ended_ || may_end()));
+    const bool yes = follow(id, to) || (is_end(id) && end_allowed());
     stacks_.shrink(size);
     return yes;
   }
 
   void accept(std::int32_t id) override {
     Configurations to;
+    --left_;
     if (follow(id, to)) {
       now_ = std::move(to);
       if (stacks_.size() > kMostFrames) compact();
@@ -211,6 +215,7 @@ class TokenConstraint final : public GrammarConstraint {
     std::vector<std::uint64_t> bits;
   };
 
+  bool end_allowed() const { return ended_ || (may_end() && (left_ <= 0 || at_end())); }
   bool is_end(std::int32_t id) const { return std::find(ends_.begin(), ends_.end(), id) != ends_.end(); }
 
   bool is_symbol(std::int32_t id) const {
@@ -232,6 +237,7 @@ class TokenConstraint final : public GrammarConstraint {
     const std::string& text = trie.text(static_cast<std::size_t>(id));
     if (text.empty()) return false;
     Configurations at = now_;
+    stacks_.allow(GrammarLimits::kMaskWork);
     for (const char b : text) {
       to.clear();
       for (const Configuration& c : at)
@@ -259,11 +265,13 @@ class TokenConstraint final : public GrammarConstraint {
     const TokenTrie& trie = grammar_->trie();
     bits.assign(trie.words(), 0);
     const std::size_t frames = stacks_.size();
+    stacks_.allow(GrammarLimits::kMaskWork);
     // Where a rule may end here, what follows it may come, too.
     Configurations all = now_;
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!g.states[all[i].state].final || all[i].stack == 0) continue;
       const Configuration below{stacks_[all[i].stack].state, stacks_[all[i].stack].below};
+      stacks_.pay(1 + all.size() / 8);
       if (std::find(all.begin(), all.end(), below) == all.end()) all.push_back(below);
     }
     TrieWalk walk(g, trie, stacks_, bits);
@@ -305,6 +313,7 @@ class TokenConstraint final : public GrammarConstraint {
 
   std::shared_ptr<const TokenGrammar> grammar_;
   std::vector<std::int32_t> ends_;
+  std::int64_t left_;  // tokens that come before an end
   Configurations now_;
   ReturnStacks stacks_;
   bool ended_ = false;
@@ -333,8 +342,8 @@ std::shared_ptr<const TokenGrammar> make_token_grammar(std::shared_ptr<const Gra
 }
 
 std::unique_ptr<GrammarConstraint> make_constraint(std::shared_ptr<const TokenGrammar> grammar,
-                                                   std::vector<std::int32_t> ends) {
-  return std::make_unique<TokenConstraint>(std::move(grammar), std::move(ends));
+                                                   std::vector<std::int32_t> ends, std::int64_t least) {
+  return std::make_unique<TokenConstraint>(std::move(grammar), std::move(ends), least);
 }
 
 }  // namespace rapt

@@ -31,8 +31,9 @@ class GrammarConstraint : public Constraint {
   virtual bool may_end() const = 0;  // what was said so far is a whole text of the grammar
   virtual bool at_end() const = 0;  // … and nothing but the end may follow
 };
-// `ends`: ids that end an answer, allowed only where the text may end (and then nothing but them).
+// `ends`: ids that end an answer, allowed only where the text may end (and then nothing but them). `least`:
+// tokens that come before, where the grammar has any to go on with.
 std::unique_ptr<GrammarConstraint> make_constraint(std::shared_ptr<const TokenGrammar> grammar,
-                                                   std::vector<std::int32_t> ends);
+                                                   std::vector<std::int32_t> ends, std::int64_t least = 0);
 
 }  // namespace rapt

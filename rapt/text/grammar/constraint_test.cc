@@ -71,7 +71,10 @@ constexpr const char* kMaskSchemas[] = {
         "additionalProperties": {"type": "number", "minimum": -5}})",
     R"({"type": "array", "items": {"anyOf": [{"type": "string", "minLength": 2, "maxLength": 40},
         {"type": "string", "pattern": "^a.*c$"}, {"enum": ["x", "xy", {"a": [1]}]}]}, "maxItems": 3})",
-    R"({"$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}, "$ref": "#/$defs/t"})"};
+    R"({"$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}, "$ref": "#/$defs/t"})",
+    // Other keys lead nowhere, which only the whole grammar shows.
+    R"({"type": "object", "properties": {"abc": {"type": "integer"}, "bcdefg": {"type": "string"}},
+        "additionalProperties": {"allOf": [false]}})"};
 
 TEST(GrammarMask, EqualsEveryTokenAskedAlone) {
   for (const char* schema : kMaskSchemas) {
@@ -144,6 +147,26 @@ TEST(GrammarMask, EndsOnlyWhereTheTextMayEnd) {
   EXPECT_EQ(none, std::vector<std::uint64_t>(toy.trie->words(), 0));
 }
 
+// So many tokens come before an end, where there are any to go on with.
+TEST(GrammarMask, EndsLaterWhereThatIsWanted) {
+  const GrammarToy toy(grammar_from_schema_text(R"({"anyOf": [{"type": "integer"}, {"const": null}]})"));
+  const std::int32_t end = toy.special(0);
+  const auto number = make_constraint(toy.grammar, {end}, 3), null = make_constraint(toy.grammar, {end}, 9);
+  for (const char digit : std::string_view("123")) {
+    EXPECT_FALSE(number->allows(end));
+    const auto copy = number->copy();
+    ASSERT_NO_FATAL_FAILURE(expect_mask(*number, toy, "number"));
+    number->accept(digit);
+    EXPECT_FALSE(copy->allows(end));
+  }
+  EXPECT_TRUE(number->allows(end));
+  for (const char letter : std::string_view("null")) null->accept(letter);
+  EXPECT_TRUE(null->allows(end));
+  ASSERT_NO_FATAL_FAILURE(expect_mask(*null, toy, "null"));
+  null->accept(end);
+  EXPECT_TRUE(null->allows(end));
+}
+
 TEST(GrammarMask, SpecialTokensAreNoText) {
   const auto make = [](std::int32_t open, std::int32_t inside) {
     GrammarBuilder b;
@@ -205,6 +228,78 @@ TEST(GrammarMask, TooManyReadingsAreRefused) {
   const auto c = make_constraint(toy.grammar, {});
   EXPECT_FALSE(c->allows('a'));
   ASSERT_NO_FATAL_FAILURE(expect_mask(*c, toy, "many"));
+}
+
+// Of each of the ways to read what was said few readings come, of all of them too many: the mask, which is
+// made way by way, has a token that is refused.
+TEST(GrammarMask, TooManyReadingsOfManyWaysAreRefused) {
+  std::string text = "root ::= ";
+  for (int i = 0; i < 40; ++i) text += (i ? " | " : "") + std::string("x") + std::to_string(i);
+  for (int i = 0; i < 40; ++i) {
+    const std::string n = std::to_string(i);
+    text += "\nx" + n + " ::= \"a\" (y" + n + " | z" + n + ")\ny" + n + " ::= \"b\" \"1\"{" + n +
+            "} \"y\"\nz" + n + " ::= \"b\" \"2\"{" + n + "} \"z\"";
+  }
+  const GrammarToy toy(grammar_from_gbnf(text), 0);
+  const auto c = make_constraint(toy.grammar, {});
+  c->accept('a');
+  const std::vector<std::uint64_t> bits = mask_of(*c, toy);
+  for (std::size_t id = 0; id < toy.trie->vocabulary(); ++id) {
+    EXPECT_EQ((bits[id / 64] >> id % 64 & 1) != 0, toy.trie->text(id) == "b") << toy.trie->text(id);
+    EXPECT_FALSE(c->allows(static_cast<std::int32_t>(id)));
+  }
+}
+
+// A string whose end leads nowhere, beside one that is whole: its run of harmless characters is none.
+TEST(GrammarMask, RunsThatLeadNowhereAreNone) {
+  GrammarBuilder b;
+  const auto dead = b.sequence({b.json_string(0, 40), b.nothing()});
+  const GrammarToy toy(b.build(b.choice({dead, b.literal("\"abcdefg\"")})), 0);
+  const auto c = make_constraint(toy.grammar, {});
+  for (const char letter : std::string_view("\"ab")) {
+    ASSERT_NO_FATAL_FAILURE(expect_mask(*c, toy, "dead"));
+    c->accept(letter);
+  }
+}
+
+// Many ways at once, each with many ways on: a mask costs no more than GrammarLimits::kMaskWork.
+TEST(GrammarMask, WorkIsBounded) {
+  std::string text = "root ::= (", rules;
+  for (int i = 0; i < 60; ++i) {
+    const std::string n = std::to_string(i);
+    text += (i ? " | x" : "x") + n;
+    rules += "\nx" + n + " ::= [a-z]";
+  }
+  const auto g = grammar_from_gbnf(text + ")*" + rules);
+  std::vector<std::string> words;  // every text of three letters
+  for (int i = 0; i < 26 * 26 * 26; ++i)
+    words.push_back({static_cast<char>('a' + i / 676), static_cast<char>('a' + i / 26 % 26),
+                     static_cast<char>('a' + i % 26)});
+  const auto trie = std::make_shared<const TokenTrie>(words);
+  const auto c = make_constraint(make_token_grammar(g, trie), {});
+  std::vector<std::uint64_t> bits(trie->words(), ~std::uint64_t{0});
+  try {
+    c->mask(bits);
+    ADD_FAILURE() << "the mask was made";
+  } catch (const GrammarError& e) {
+    EXPECT_NE(std::string_view(e.what()).find("too many ways"), std::string_view::npos) << e.what();
+    EXPECT_TRUE(e.is_usage());
+  }
+}
+
+// Every rule is one of two that begin with the same two: 2^60 ways to the one letter.
+TEST(GrammarMask, RulesThatBeginWithTheSameRulesEnd) {
+  std::string text = "root ::= a0 | b0\n";
+  for (int i = 0; i < 60; ++i) {
+    const std::string n = std::to_string(i), m = std::to_string(i + 1);
+    text += "a" + n + " ::= a" + m + " | b" + m + "\nb" + n + " ::= a" + m + " | b" + m + "\n";
+  }
+  const auto g = grammar_from_gbnf(text + "a60 ::= \"x\"\nb60 ::= \"y\"\n");
+  EXPECT_TRUE(accepts(*g, "x"));
+  EXPECT_FALSE(accepts(*g, "xx"));
+  const GrammarToy toy(g, 0);
+  const auto c = make_constraint(toy.grammar, {});
+  ASSERT_NO_FATAL_FAILURE(expect_mask(*c, toy, "many ways"));
 }
 
 }  // namespace

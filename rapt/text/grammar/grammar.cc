@@ -38,8 +38,16 @@ void ReturnStacks::shrink(std::size_t size) {
   }
 }
 
+void ReturnStacks::spent() {
+  throw GrammarError(
+      "this grammar can be read in too many ways at once: give its rules different beginnings, and leave out "
+      "parts that may be empty one behind the other");
+}
+
 // -------------------------------------------------------------------------------------------------- steps
 namespace {
+
+constexpr std::size_t kMostVisited = 512;  // calls in one step
 
 bool put(Configurations& out, std::size_t begin, Configuration c) {
   for (std::size_t i = begin; i < out.size(); ++i)
@@ -50,18 +58,26 @@ bool put(Configurations& out, std::size_t begin, Configuration c) {
 }
 
 // A rule that was called must say something: that it may be empty is an edge of the caller. Recursion ends:
-// rules that begin with each other are at most GrammarLimits::kOpening (the compiler sees to it).
+// rules that begin with each other are at most GrammarLimits::kOpening (the compiler sees to it), and where
+// several ways lead to one call it is followed once.
 template <class Next, class Begins>
 bool step_inside(const Grammar& g, ReturnStacks& stacks, Configuration from, const Next& next,
                  const Begins& begins, Configurations& out, std::size_t begin) {
   const Grammar::State& s = g.states[from.state];
+  stacks.pay();
   if (const std::uint32_t to = next(s, from.state); to != Grammar::kNone)
     if (!put(out, begin, {to, from.stack})) return false;
   for (std::uint32_t i = 0; i < s.call_count; ++i) {
     const Grammar::Call& call = g.calls[s.calls + i];
     if (!begins(g.rules[call.rule])) continue;
-    const std::uint32_t stack = g.states[call.to].bare ? from.stack : stacks.push(call.to, from.stack);
-    if (!step_inside(g, stacks, {g.rules[call.rule].start, stack}, next, begins, out, begin)) return false;
+    const Configuration inside{g.rules[call.rule].start,
+                               g.states[call.to].bare ? from.stack : stacks.push(call.to, from.stack)};
+    Configurations& visited = stacks.visited;
+    stacks.pay(1 + visited.size() / 8);
+    if (std::find(visited.begin(), visited.end(), inside) != visited.end()) continue;
+    if (visited.size() >= kMostVisited) return false;
+    visited.push_back(inside);
+    if (!step_inside(g, stacks, inside, next, begins, out, begin)) return false;
   }
   return true;
 }
@@ -69,6 +85,7 @@ bool step_inside(const Grammar& g, ReturnStacks& stacks, Configuration from, con
 template <class Next, class Begins>
 bool step_from(const Grammar& g, ReturnStacks& stacks, Configuration from, const Next& next,
                const Begins& begins, Configurations& out, std::size_t begin) {
+  stacks.visited.clear();
   for (;;) {
     if (!step_inside(g, stacks, from, next, begins, out, begin)) return false;
     if (!g.states[from.state].final || from.stack == 0) return true;

@@ -70,7 +70,14 @@ class Grammar {
   }
 };
 
+struct Configuration {
+  std::uint32_t state, stack;
+  bool operator==(const Configuration&) const = default;
+};
+using Configurations = std::vector<Configuration>;
+
 // States to return to, as chains that share their ends; 0 is the end of all. Equal chains have equal numbers.
+// And what the steps with them cost: a grammar can be written so that a byte has many ways, each long.
 class ReturnStacks {
  public:
   struct Frame {
@@ -81,21 +88,25 @@ class ReturnStacks {
   std::size_t size() const { return frames_.size(); }
   void shrink(std::size_t size);  // forgets the newest
 
+  // From here on so many visits of states; the next one fails with a GrammarError.
+  void allow(std::uint64_t visits) { left_ = visits; }
+  void pay(std::uint64_t visits = 1) {
+    if (visits > left_) spent();
+    left_ -= visits;
+  }
+  Configurations visited;  // by the step that is made
+
  private:
+  [[noreturn]] static void spent();
   std::size_t slot(const Frame& f) const;
   void grow();
   std::vector<Frame> frames_ = {{Grammar::kNone, 0}};
   std::vector<std::uint32_t> table_;  // places of frames; 0: free
+  std::uint64_t left_ = ~std::uint64_t{0};
 };
-
-struct Configuration {
-  std::uint32_t state, stack;
-  bool operator==(const Configuration&) const = default;
-};
-using Configurations = std::vector<Configuration>;
 
 // Adds to `out` where byte (or special token) leads from a configuration. At the bottom of the stack nothing
-// follows. False: there would be more than GrammarLimits::kConfigurations.
+// follows. False: there would be more than GrammarLimits::kConfigurations, or many more on the way.
 bool step(const Grammar& grammar, ReturnStacks& stacks, Configuration from, std::uint8_t byte,
           Configurations& out, std::size_t begin = 0);
 bool step_special(const Grammar& grammar, ReturnStacks& stacks, Configuration from, std::int32_t id,

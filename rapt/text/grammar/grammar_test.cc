@@ -227,6 +227,12 @@ TEST(GrammarSchema, ReferencesAndCombinations) {
   EXPECT_TRUE(schema_accepts(kinds, R"({"kind":"a","x":1})"));
   EXPECT_FALSE(schema_accepts(kinds, R"({"kind":"a","x":"s"})"));
   EXPECT_TRUE(schema_accepts(kinds, R"({"kind":"b","x":"s"})"));
+  // Equal constants: 1 and 1.0, members in any order; and no others.
+  const char* both = R"({"enum": [1, "1", {"a": 1, "b": [2.50]}, true, null],
+      "allOf": [{"enum": [{"b": [2.5], "a": 1.0}, 1.0, [1], "true"]}]})";
+  for (const char* yes : {"1", R"({"b":[2.5],"a":1})"}) EXPECT_TRUE(schema_accepts(both, yes)) << yes;
+  for (const char* no : {R"("1")", "true", "null", "[1]", R"("true")"})
+    EXPECT_FALSE(schema_accepts(both, no));
   EXPECT_TRUE(schema_accepts(R"({"enum": [1, "a\n", {"x": [1, 2]}], "minLength": 2})", R"("a\n")"));
   EXPECT_TRUE(schema_accepts(R"({"enum": [1, "a", {"x": [1, 2]}], "minLength": 2})", R"({"x": [1, 2]})"));
   EXPECT_FALSE(schema_accepts(R"({"enum": [1, "a", {"x": [1, 2]}], "minLength": 2})", R"("a")"));
@@ -305,7 +311,15 @@ TEST(GrammarHostile, EndsInAnErrorWithBoundedWork) {
             R"(": {"type": "null"}}}, {"minProperties": )" + std::to_string(i) + "}]},";
   wide.back() = ']';
   wide += '}';
+  std::string branches = R"({"allOf": [)";  // oneOf of one branch each, and 2^8 alternatives
+  for (int i = 0; i < 900; ++i) branches += R"({"oneOf":[{}]},)";
+  for (int i = 0; i < 8; ++i)
+    branches += R"({"oneOf": [{"type": "string", "minLength": 1}, {"type": "integer"}]},)";
+  branches.back() = ']';
+  branches += '}';
   for (const std::string& schema : std::initializer_list<std::string>{
+           branches,
+           R"({"allOf": [{"anyOf": [false, false]})" + repeated(R"(,{"anyOf":[true,true]})", 1900) + "]}",
            pattern(repeated("(", 30000) + repeated(")", 30000)), pattern("a{1,100000}"),
            pattern("((a{1000}){1000}){1000}"), pattern("(.*a.{900}){2}"),
            pattern(repeated("(a|b)*c.{30}", 60)), pattern(repeated("[^x]*x.{12}", 20)), wide,
@@ -324,6 +338,9 @@ TEST(GrammarHostile, EndsInAnErrorWithBoundedWork) {
       EXPECT_LT(std::string_view(e.what()).size(), 1000u);
     }
   }
+  // What an error shows of a pattern is cut between characters.
+  EXPECT_THAT(schema_error(R"({"pattern": ")" + std::string(59, 'x') + "é(?!a)\"}").what(),
+              HasSubstr("'" + std::string(59, 'x') + "…'"));
   EXPECT_TRUE(schema_accepts(R"({"pattern": "^(a*)*b$"})", "\"" + std::string(5000, 'a') + "b\""));
   EXPECT_FALSE(schema_accepts(R"({"pattern": "^(a*)*b$"})", "\"" + std::string(5000, 'a') + "\""));
   // Chains of rules: none is as deep as the stack of a thread.

@@ -85,7 +85,9 @@ class Parser {
 
   template <class... Parts>
   [[noreturn]] void wrong(const Parts&... parts) const {
-    const std::string_view shown = text_.substr(0, 60);
+    std::size_t end = std::min<std::size_t>(text_.size(), 60);
+    while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xC0) == 0x80) --end;
+    const std::string_view shown = text_.substr(0, end);
     throw GrammarError(
         concat("pattern '", shown, shown.size() < text_.size() ? "…" : "", "' at ", at_ + 1, ": ", parts...));
   }
@@ -307,21 +309,22 @@ class Parser {
   std::size_t at_ = 0;
 };
 
-void emit(CharNfa& nfa, const Expression& e, std::uint32_t from, std::uint32_t to) {
+void emit(CharNfa& nfa, const Expression& e, std::uint32_t from, std::uint32_t to, GrammarBudget& budget) {
   using Kind = Expression::Kind;
+  budget.pay(1 + e.set.size());
   switch (e.kind) {
     case Kind::empty: nfa.free(from, to); break;
     case Kind::set: nfa.edge(from, e.set, to); break;
     case Kind::begin: nfa.free(from, to, CharNfa::Free::begin); break;
     case Kind::end: nfa.free(from, to, CharNfa::Free::end); break;
     case Kind::choice:
-      for (const Expression& part : e.parts) emit(nfa, part, from, to);
+      for (const Expression& part : e.parts) emit(nfa, part, from, to, budget);
       break;
     case Kind::sequence: {
       std::uint32_t at = from;
       for (const Expression& part : e.parts) {
         const std::uint32_t next = nfa.add();
-        emit(nfa, part, at, next);
+        emit(nfa, part, at, next, budget);
         at = next;
       }
       nfa.free(at, to);
@@ -331,14 +334,14 @@ void emit(CharNfa& nfa, const Expression& e, std::uint32_t from, std::uint32_t t
       std::uint32_t at = from;
       const auto once = [&] {
         const std::uint32_t next = nfa.add();
-        emit(nfa, e.parts[0], at, next);
+        emit(nfa, e.parts[0], at, next, budget);
         at = next;
       };
       for (int i = 0; i < e.min; ++i) once();
       if (e.max < 0) {
         const std::uint32_t loop = nfa.add(), back = nfa.add();
         nfa.free(at, loop);
-        emit(nfa, e.parts[0], loop, back);
+        emit(nfa, e.parts[0], loop, back, budget);
         nfa.free(back, loop);
         nfa.free(loop, to);
         break;
@@ -359,7 +362,7 @@ CharDfa regex_dfa(std::string_view pattern, bool search, GrammarBudget& budget) 
   const Expression e = Parser(pattern).parse();
   CharNfa nfa;
   const std::uint32_t start = nfa.add(), end = nfa.add(), first = nfa.add(), last = nfa.add();
-  emit(nfa, e, first, last);
+  emit(nfa, e, first, last, budget);
   nfa.free(start, first);
   nfa.free(last, end);
   if (search) {

@@ -45,22 +45,39 @@ std::string spelled(std::string_view text) {
   return out + '"';
 }
 
-// Equal as JSON schema means it: 1 and 1.0 are, the order of members does not count.
-bool same(const Json& a, const Json& b) {
-  if (a.is_number() && b.is_number()) {
-    if (a.is_integer() && b.is_integer()) return a.integer() == b.integer();
-    return a.is_integer() == b.is_integer() && a.number() == b.number();
+// Equal for values that are equal as JSON schema means it: 1 and 1.0 are, the order of members does not count.
+std::string key_of(const Json& v) {
+  if (v.is_number()) return decimal_of(v);
+  std::string out;
+  if (v.is_array()) {
+    for (const Json& x : v.array()) out += key_of(x) + ',';
+    return concat("[", out, "]");
   }
-  if (a.is_array() && b.is_array())
-    return std::equal(a.array().begin(), a.array().end(), b.array().begin(), b.array().end(), same);
-  if (a.is_object() && b.is_object()) {
-    if (a.object().size() != b.object().size()) return false;
-    return std::all_of(a.object().begin(), a.object().end(), [&](const Json::Member& m) {
-      const Json* other = b.find(m.key);
-      return other && same(m.value, *other);
-    });
+  if (v.is_object()) {
+    std::map<std::string_view, const Json*> sorted;
+    for (const Json::Member& m : v.object()) sorted.emplace(m.key, &m.value);
+    for (const auto& [key, value] : sorted) out += concat(Json(key).dump(0), ":", key_of(*value), ",");
+    return concat("{", out, "}");
   }
-  return a == b;
+  return v.dump(0);
+}
+
+// Constants, each once, in their order.
+struct ValueSet {
+  std::vector<const Json*> list = {};
+  std::set<std::string> keys = {};
+  void add(const Json* v) {
+    if (keys.insert(key_of(*v)).second) list.push_back(v);
+  }
+  bool has(const Json& v) const { return keys.contains(key_of(v)); }
+};
+using Values = std::shared_ptr<const ValueSet>;
+template <class F>
+Values values_if(const ValueSet& from, const F& f) {
+  auto out = std::make_shared<ValueSet>();
+  for (const Json* v : from.list)
+    if (f(*v)) out->add(v);
+  return out;
 }
 
 std::string pointer_part(std::string_view key) {
@@ -82,11 +99,11 @@ struct Shape {
   int min_items = 0, max_items = -1, min_members = 0, max_members = -1;
   SchemaSet schemas;  // for what stands inside arrays and objects
   std::vector<std::string> required;
-  std::optional<std::vector<const Json*>> values;  // enum, const: no others
+  Values values;  // enum, const: no others; null: any
   std::vector<std::pair<std::uint32_t, std::size_t>> branches;  // of each oneOf on the way, which one
 
   bool nothing() const {
-    return values ? values->empty() : !(null || yes || no || number || string || array || object);
+    return values ? values->list.empty() : !(null || yes || no || number || string || array || object);
   }
 };
 
@@ -99,8 +116,8 @@ class SchemaCompiler {
     space_ = b_.optional(b_.literal(" "));
   }
   // One rule after the other: a rule only names those that it needs.
-  Node compile() {
-    const Node root = node_of({0});
+  Node compile(bool object) {
+    const Node root = object ? objects_of({0}) : node_of({0});
     for (std::size_t i = 0; i < wanted_.size(); ++i) {
       const auto [set, rule] = wanted_[i];
       std::vector<Node> choices;
@@ -321,6 +338,7 @@ class SchemaCompiler {
     const std::string_view name = choice.one ? "oneOf" : "anyOf";
     const Json::Array& list = schema_list(choice.schema, name);
     for (std::size_t i = 0; i < list.size(); ++i) {
+      budget_.pay(8 * from.choices.size() + from.schemas.size() / 16);
       Gathered branch = from;
       SchemaSet above = choice.above;
       gather(number(list[i]), above, branch);
@@ -366,12 +384,9 @@ class SchemaCompiler {
     if (s.max_items >= 0 && s.max_items < s.min_items) s.array = false;
     if (s.max_members >= 0 && s.max_members < s.min_members) s.object = false;
     if (s.values) {
-      std::vector<const Json*> fit;
       Shape rest = s;
       rest.values.reset();
-      for (const Json* v : *s.values)
-        if (matches(*v, rest)) fit.push_back(v);
-      s.values = std::move(fit);
+      s.values = values_if(*s.values, [&](const Json& v) { return matches(v, rest); });
     }
     return s;
   }
@@ -458,12 +473,9 @@ class SchemaCompiler {
   }
 
   static void only(Shape& s, const std::vector<const Json*>& list) {
-    std::vector<const Json*> out;
-    for (const Json* v : list) {
-      const auto equal = [&](const Json* other) { return same(*v, *other); };
-      if (std::any_of(out.begin(), out.end(), equal)) continue;
-      if (!s.values || std::any_of(s.values->begin(), s.values->end(), equal)) out.push_back(v);
-    }
+    auto out = std::make_shared<ValueSet>();
+    for (const Json* v : list)
+      if (!s.values || s.values->has(*v)) out->add(v);
     s.values = std::move(out);
   }
 
@@ -564,9 +576,7 @@ class SchemaCompiler {
   // ------------------------------------------------------------------------------------------- values
   bool matches(const Json& v, const Shape& s) {
     budget_.pay();
-    if (s.values &&
-        std::none_of(s.values->begin(), s.values->end(), [&](const Json* x) { return same(v, *x); }))
-      return false;
+    if (s.values && !s.values->has(v)) return false;
     const auto all = [](const std::vector<Dfa>& list, const std::string& text) {
       return std::all_of(list.begin(), list.end(), [&](const Dfa& d) { return d->accepts(text); });
     };
@@ -594,7 +604,7 @@ class SchemaCompiler {
     return true;
   }
   bool matches(const Json& v, const SchemaSet& set) {
-    const std::vector<Shape> shapes = shapes_of(set);
+    const std::vector<Shape>& shapes = shapes_of(set);
     return std::any_of(shapes.begin(), shapes.end(), [&](const Shape& s) { return matches(v, s); });
   }
 
@@ -615,7 +625,7 @@ class SchemaCompiler {
   CharDfa key_dfa(const Shape& s) {
     if (!s.values) return s.string ? string_dfa(s) : CharDfa();
     std::vector<std::string_view> texts;
-    for (const Json* v : *s.values)
+    for (const Json* v : s.values->list)
       if (v->is_string()) texts.push_back(v->string());
     return one_of(texts, budget_);
   }
@@ -630,8 +640,7 @@ class SchemaCompiler {
   // No value is known to be of both.
   bool disjoint(const Shape& a, const Shape& b, int depth) {
     budget_.pay();
-    if (a.values)
-      return std::none_of(a.values->begin(), a.values->end(), [&](const Json* v) { return matches(*v, b); });
+    if (a.values) return std::ranges::none_of(a.values->list, [&](const Json* v) { return matches(*v, b); });
     if (b.values) return disjoint(b, a, depth);
     if ((a.null && b.null) || (a.yes && b.yes) || (a.no && b.no)) return false;
     if (a.number && b.number && !both(number_dfa(a), number_dfa(b), budget_).nothing()) return false;
@@ -667,6 +676,7 @@ class SchemaCompiler {
     for (std::size_t i = 0; i < all.size(); ++i) {
       for (std::size_t k = 0; k < all.size(); ++k) {
         if (i == k) continue;
+        budget_.pay(1 + all[i].branches.size() * all[k].branches.size() / 8);
         std::optional<std::uint32_t> differ;
         for (const auto& [schema, branch] : all[i].branches)
           for (const auto& [other, taken] : all[k].branches)
@@ -684,11 +694,11 @@ class SchemaCompiler {
     };
     named(schema, "oneOf", [&] {
       if (a.values) {
-        std::erase_if(*out.values, [&](const Json* v) { return matches(*v, b); });
+        out.values = values_if(*out.values, [&](const Json& v) { return !matches(v, b); });
         return;
       }
       if (b.values) {
-        subtract_values(out, a, *b.values, schema);
+        subtract_values(out, a, b.values->list, schema);
         return;
       }
       out.null &= !b.null;
@@ -736,9 +746,21 @@ class SchemaCompiler {
     return rule;
   }
 
+  // No rule: where the schema comes again inside of a value, it may be of every type.
+  Node objects_of(const SchemaSet& set) {
+    std::vector<Node> choices;
+    for (Shape s : std::vector<Shape>(shapes_of(set))) {
+      s.null = s.yes = s.no = s.number = s.string = s.array = false;
+      if (s.values) s.values = values_if(*s.values, [](const Json& v) { return v.is_object(); });
+      if (!s.nothing()) alternatives_of(s, set, choices);
+    }
+    if (choices.empty()) wrong(0, "", "allows no object");
+    return b_.choice(std::move(choices));
+  }
+
   void alternatives_of(const Shape& s, const SchemaSet& set, std::vector<Node>& out) {
     if (s.values) {
-      for (const Json* v : *s.values) out.push_back(value(*v));
+      for (const Json* v : s.values->list) out.push_back(value(*v));
       return;
     }
     if (s.null) out.push_back(b_.literal("null"));
@@ -958,7 +980,10 @@ class SchemaCompiler {
 }  // namespace
 
 Node GrammarBuilder::schema(const Json& schema, std::string_view where) {
-  return SchemaCompiler(*this, schema, where).compile();
+  return SchemaCompiler(*this, schema, where).compile(false);
+}
+Node GrammarBuilder::object_schema(const Json& schema, std::string_view where) {
+  return SchemaCompiler(*this, schema, where).compile(true);
 }
 
 std::shared_ptr<const Grammar> grammar_from_schema(const Json& schema, std::string_view where) {
