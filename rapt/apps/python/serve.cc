@@ -17,7 +17,11 @@ namespace {
 
 template <class T>
 T given(const nb::dict& options, const char* name) {
-  return nb::cast<T>(options[name]);
+  try {
+    return nb::cast<T>(options[name]);
+  } catch (const nb::cast_error&) {
+    fail_usage(name, ": ", nb::cast<std::string>(nb::repr(options[name])), " cannot be meant");
+  }
 }
 
 class Serving {
