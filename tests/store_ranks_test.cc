@@ -179,9 +179,10 @@ std::vector<std::vector<Event>> saves_of(int ranks, std::int64_t saves) {
   return events;
 }
 
-// The same calls on a new disk in another order: any that the ranks could have fallen in. A gather lets nobody
-// pass before all have come; what rank 0 tells waits for rank 0 only. `turn`: of the ranks that could go on, the
-// one that does. `waits`: false leaves rank 0 out of the first rule, as if it did not wait for the others.
+// The same calls on a new disk in another order: any that the ranks could have fallen in. A gather lets
+// nobody pass before all have come; what rank 0 tells waits for rank 0 only. `turn`: of the ranks that could
+// go on, the one that does. `waits`: false leaves rank 0 out of the first rule, as if it did not wait for the
+// others.
 void play(const std::vector<std::vector<Event>>& events, CrashFs& fs,
           const std::function<std::size_t(const std::vector<std::size_t>&)>& turn, bool waits = true) {
   std::vector<std::size_t> at(events.size()), gathers(events.size()), tells(events.size());

@@ -103,8 +103,8 @@ void expect_same(const RanksOutcome& many, const RanksOutcome& one) {
 
 const Judged kJudged;
 
-// With looks, states, a moving average (of moments and of matrices that muon moves as a whole), and the mean of
-// the last states.
+// With looks, states, a moving average (of moments and of matrices that muon moves as a whole), and the mean
+// of the last states.
 TEST(TrainRanks, ARunIsThatOfOneRank) {
   TrainOptions averaged = options(12);
   averaged.accumulate = 5;

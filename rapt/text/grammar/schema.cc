@@ -44,7 +44,7 @@ std::string spelled(std::string_view text) {
   return out + '"';
 }
 
-// Equal for values that are equal as JSON schema means it: 1 and 1.0 are, the order of members does not count.
+// Equal for values that are equal as JSON schema means it: 1 and 1.0 are, members have no order.
 std::string key_of(const Json& v) {
   if (v.is_number()) return decimal_of(v);
   std::string out;
