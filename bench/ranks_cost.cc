@@ -58,9 +58,8 @@ class Random final : public TrainData {
   TrainBatch batch(std::uint64_t number) const override {
     TrainBatch b;
     for (Dim s = 0; s < batch_; ++s)
-      b.sequences.push_back({.first = s * length_,
-                             .count = length_,
-                             .id = number * 1000 + static_cast<std::uint64_t>(s)});
+      b.sequences.push_back(
+          {.first = s * length_, .count = length_, .id = number * 1000 + static_cast<std::uint64_t>(s)});
     const auto v = static_cast<std::uint64_t>(vocab);
     for (Dim i = 0; i < batch_ * length_; ++i) {
       b.tokens.push_back(static_cast<std::int32_t>(mix_key(number, static_cast<std::uint64_t>(i)) % v));
@@ -164,7 +163,8 @@ Timed ranks_of(int ranks, int threads, const Options& o, int steps, std::vector<
     comm.barrier();
     const std::lock_guard hold(lock);
     if (comm.rank() > 0) return;
-    out = {(cpu(CLOCK_MONOTONIC) - wall) / steps, (cpu(CLOCK_PROCESS_CPUTIME_ID) - all) / steps, counted.sent};
+    out = {(cpu(CLOCK_MONOTONIC) - wall) / steps, (cpu(CLOCK_PROCESS_CPUTIME_ID) - all) / steps,
+           counted.sent};
   });
   return out;
 }

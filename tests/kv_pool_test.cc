@@ -53,7 +53,7 @@ struct World {
   std::vector<std::int32_t> tokens, source;
   explicit World(const Shape& s, Dim length = 400) : model(recipe_of(s), device.real) {
     randomise(model, 3);
-    const Text text = some_texts(model.recipe, {&length, 1}, 7)[0];
+    const SomeText text = some_texts(model.recipe, {&length, 1}, 7)[0];
     tokens = text.tokens;
     if (s.translates) source = text.source;
   }
@@ -273,7 +273,7 @@ TEST(KvPool, DoublesStayDoubles) {
   Model model(recipe_of({.key_bias = true}), device.real);
   randomise(model, 3);
   const Dim length = 80;
-  const Text text = some_texts(model.recipe, {&length, 1}, 3)[0];
+  const SomeText text = some_texts(model.recipe, {&length, 1}, 3)[0];
   KvPool cache(model, DType::q4_0);
   EXPECT_EQ(cache.format(), DType::f64);
   EXPECT_EQ(logits_of(device, model, {&text, 1}), logits_cached(device, model, text, 1, cache));
