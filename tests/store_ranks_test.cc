@@ -400,7 +400,10 @@ TEST(StoreRanks, RankZeroLooksAtWhatOthersWrote) {
             std::filesystem::resize_file(path, 100);
         });
       },
-      [&](int) { return folder.path(); }, [&](int rank) { armed = armed || rank == 0; });
+      [&](int) { return folder.path(); },
+      [&](int rank) {
+        if (rank == 0) armed = true;
+      });
   for (const std::string& why : errors)
     EXPECT_THAT(why, AllOf(HasSubstr("rank 0 sees 100 bytes"), HasSubstr("step-10")));
   EXPECT_EQ(real_fs().list(folder.path()), (std::vector<std::string>{".lock", "step-10"}));
