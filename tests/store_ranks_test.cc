@@ -395,7 +395,7 @@ TEST(StoreRanks, RankZeroLooksAtWhatOthersWrote) {
       [&](int rank) -> std::unique_ptr<Fs> {
         return std::make_unique<HookFs>(real_fs(), [&, rank](const char* what, const std::string& path) {
           // The last moment before rank 0 asks for its length: somebody cuts it.
-          if (armed && rank == 0 && std::string_view(what) == "size" &&
+          if (rank == 0 && armed && std::string_view(what) == "size" &&
               path.ends_with("optimizer.safetensors"))
             std::filesystem::resize_file(path, 100);
         });
