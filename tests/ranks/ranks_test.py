@@ -319,6 +319,28 @@ class Tests:
             )
             check(f"{launcher.name}: same weights", weights(out) == expected, job.text)
 
+    def test_packed_data_goes_on_in_any_number(self):
+        text, packed = self.out("text.txt"), self.out("text.bin")
+        with open(text, "w", encoding="utf8") as f:
+            f.writelines(f"{n} and {n} are {n + n}, {n * n % 97} is left\n" for n in range(800))
+        subprocess.run([self.rapt, "data", text, "--out", packed, "--vocab", "bytes", "-q"], check=True)
+        words = ["train", "gpt-char", "--data", packed, "--batch", "3", "--length", "32", "--accumulate", "7"]
+        words += [w for key in ("width=32", "layers=2", "heads=4", "ffn=64") for w in ("--set", key)]
+        words += ["--set", "dropout=0.1", "--windows", "shuffled", "--save-every", "3"]
+        words += ["--eval-batches", "5", "--schedule", "constant"]
+        expected = self.alone(words + ["--steps", "8"], self.out("packed"))
+        for launcher in self.launchers:
+            out = self.out(f"packed-{launcher.name}")
+            for ranks, steps in [(4, 3), (2, 5), (3, 8)]:
+                job = self.train(launcher, ranks, words + ["--steps", str(steps)], out)
+                check(f"{launcher.name} {ranks}", job.wait() == 0, job.text)
+            check(f"{launcher.name}: went on", "goes on from" in job.text, job.text)
+            check(f"{launcher.name}: same weights", weights(out) == expected, job.text)
+            for name in os.listdir(os.path.join(out, "step-8")):
+                one, many = (os.path.join(f, "step-8", name) for f in (self.out("packed"), out))
+                with open(one, "rb") as a, open(many, "rb") as b:
+                    check(f"{launcher.name}: step-8/{name}", a.read() == b.read())
+
     def test_full_disk_of_one_rank(self):
         words = RUN + ["--schedule", "constant", "--save-every", "2"]
         expected = self.alone(words + ["--steps", "6"], self.out("roomy"))
