@@ -343,10 +343,9 @@ TEST(TrainRanks, ALeafThatIsNotZeroedIsSeen) {
     Tape tape(into);
     rapt::Run run(device);
     run.tape = &tape;
-    backward(run,
-             cross_entropy(run, forward(run, model, {.tokens = b.tokens, .sequences = b.sequences}),
-                           b.targets, 0)
-                 .mean);
+    backward(run, cross_entropy(run, forward(run, model, {.tokens = b.tokens, .sequences = b.sequences}),
+                                b.targets, 0)
+                      .mean);
   };
   const auto total = [&](bool zeroed) {
     LeafGradients tree(device, model);
@@ -468,8 +467,9 @@ TEST(TrainRanks, ATimelineHasWhatRanksDid) {
       (s.lane == Timeline::Lane::compute ? computed : sent).push_back(s.name);
     }
     const std::string one = std::to_string(2 * rank), two = std::to_string(2 * rank + 1);
-    EXPECT_EQ(computed, (std::vector<std::string>{"forward " + one, "backward " + one, "forward " + two,
-                                                  "backward " + two, "wait", "norm", "optimizer", "weights"}));
+    EXPECT_EQ(computed,
+              (std::vector<std::string>{"forward " + one, "backward " + one, "forward " + two,
+                                        "backward " + two, "wait", "norm", "optimizer", "weights"}));
     ASSERT_GE(sent.size(), 9u);
     EXPECT_EQ(sent[0], "losses");
     EXPECT_EQ(sent[1], "send 0");

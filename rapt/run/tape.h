@@ -20,12 +20,12 @@ class Run;
 // its forward first uses them, so this is their order by index, reversed.
 struct GradientLayout {
   struct Bucket {  // weights that are handed on together
-    int first = 0, end = 0;    // [first, end) by index
-    Dim begin = 0, size = 0;   // their numbers
+    int first = 0, end = 0;  // [first, end) by index
+    Dim begin = 0, size = 0;  // their numbers
   };
-  std::vector<Dim> place;       // by weight: its first number; -1 for buffers, which have none
+  std::vector<Dim> place;  // by weight: its first number; -1 for buffers, which have none
   std::vector<Bucket> buckets;  // in the order in which backward is done with them, and of their numbers
-  Dim size = 0;                 // numbers of all
+  Dim size = 0;  // numbers of all
 };
 
 // Gradients of all weights of a model, in the same order of elements as the weights themselves, as f32 (f64

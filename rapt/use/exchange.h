@@ -66,8 +66,8 @@ class Exchange {
   Dim leaves_ = 0;
   std::vector<LeafGradients::Node> nodes_;
   Gradients* spare_ = nullptr;
-  std::vector<RankNode> all_;                   // the nodes of all ranks, in the order of leaves
-  std::vector<std::size_t> counts_;             // how many each rank has
+  std::vector<RankNode> all_;  // the nodes of all ranks, in the order of leaves
+  std::vector<std::size_t> counts_;  // how many each rank has
   std::vector<std::vector<std::byte>> received_;  // by node: its part of a bucket
 
   std::thread courier_;

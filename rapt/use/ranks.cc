@@ -37,7 +37,8 @@ Deal deal_weights(const Model& model, const GradientLayout& layout, int ranks,
       for (Dim begin = 0; begin < w.stored(); begin += piece) {
         const Dim end = std::min(w.stored(), begin + piece);
         // The rank in whose part the middle of the piece lies.
-        const double middle = static_cast<double>(place - bucket.begin) + static_cast<double>(begin + end) / 2,
+        const double middle =
+                         static_cast<double>(place - bucket.begin) + static_cast<double>(begin + end) / 2,
                      at = middle / static_cast<double>(bucket.size) * lacking;
         while (cuts.size() < n && at >= ends[cuts.size() - 1]) cuts.push_back(place + begin);
         const std::size_t rank = cuts.size() - 1;
@@ -100,9 +101,9 @@ void gather_weights(Comm& comm, Model& model, const GradientLayout& layout, cons
                });
     std::vector<Comm::Space> all;
     for (std::size_t r = 0; r + 1 < deal.cuts[b].size(); ++r)
-      all.push_back(std::span(moved).subspan(static_cast<std::size_t>(deal.cuts[b][r] - bucket.begin) * number,
-                                             static_cast<std::size_t>(deal.cuts[b][r + 1] - deal.cuts[b][r]) *
-                                                 number));
+      all.push_back(
+          std::span(moved).subspan(static_cast<std::size_t>(deal.cuts[b][r] - bucket.begin) * number,
+                                   static_cast<std::size_t>(deal.cuts[b][r + 1] - deal.cuts[b][r]) * number));
     comm.all_gather(all[me], all);
     each_range(bucket, bucket.begin, bucket.begin + bucket.size,
                [&](std::byte* weights, std::size_t at, std::size_t bytes) {

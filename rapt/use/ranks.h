@@ -28,7 +28,7 @@ using Shard = std::vector<ShardRange>;  // of one rank, by weight; at most one r
 // Who moves what: of each bucket of gradients every rank a range, in the order of ranks, cut where the
 // optimizer's pieces begin (kOptimizePiece) and such that all have moved as much as evenly as can be.
 struct Deal {
-  std::vector<Shard> shards;           // by rank
+  std::vector<Shard> shards;  // by rank
   std::vector<std::vector<Dim>> cuts;  // by bucket: rank r's range of the slab is from cuts[b][r] to [r + 1]
 };
 // `whole`: a weight that is not cut. One rank moves all.

@@ -235,7 +235,8 @@ std::vector<double> Trainer::State::compute(const std::vector<TrainBatch>& batch
     comm.at({.phase = Phase::computing, .step = step + 1, .leaf = first + static_cast<Dim>(i)});
     Tensor loss;
     if (b.counted > 0) {
-      const TimedScope span(timeline, Timeline::Lane::compute, concat("forward ", first + static_cast<Dim>(i)));
+      const TimedScope span(timeline, Timeline::Lane::compute,
+                            concat("forward ", first + static_cast<Dim>(i)));
       run.reset();
       run.random = {options.seed, cursor + static_cast<std::uint64_t>(first) + i};
       const double share = static_cast<double>(b.counted) / static_cast<double>(counted);
@@ -255,7 +256,8 @@ std::vector<double> Trainer::State::compute(const std::vector<TrainBatch>& batch
       exchange->start(options.accumulate, own, std::move(nodes), spare);
     }
     if (finite && b.counted > 0) {
-      const TimedScope span(timeline, Timeline::Lane::compute, concat("backward ", first + static_cast<Dim>(i)));
+      const TimedScope span(timeline, Timeline::Lane::compute,
+                            concat("backward ", first + static_cast<Dim>(i)));
       backward(run, loss);
     }
     if (last) pass(0);

@@ -57,7 +57,8 @@ class TrainFiles final : public StateFiles {
       for (const Weight& w : s.model.weights) kept_[static_cast<std::size_t>(w.index)][0].end = w.stored();
     else
       for (std::size_t r = 0; r < s.deal.shards.size(); ++r)
-        for (const ShardRange& range : s.deal.shards[r]) kept_[static_cast<std::size_t>(range.weight)][r] = range;
+        for (const ShardRange& range : s.deal.shards[r])
+          kept_[static_cast<std::size_t>(range.weight)][r] = range;
   }
 
   const std::vector<File>& files() const override { return files_; }

@@ -44,8 +44,7 @@ struct Sent {
 // Each to each, as Comm does it.
 Sent directly(double bytes, double copies, double near, const PlanMachine& m) {
   const double inside = bytes * (near - 1) / copies, outside = bytes * (copies - near) / copies;
-  return {inside + outside,
-          (m.link > 0 ? inside / m.link : 0) + (m.network > 0 ? outside / m.network : 0)};
+  return {inside + outside, (m.link > 0 ? inside / m.link : 0) + (m.network > 0 ? outside / m.network : 0)};
 }
 // First inside of machines, then between them: each rank with its part.
 Sent by_levels(double bytes, double copies, double near, const PlanMachine& m) {
@@ -132,15 +131,16 @@ double plan_step_bytes(const Recipe& resolved, Dim rows, Dim length, bool recomp
     const Tensor y = forward(run, model, batch, both ? &batch : nullptr);
     const std::vector<std::int32_t> targets(static_cast<std::size_t>(y[0]));
     cross_entropy(run, y, targets, 0);
-    const double bytes = static_cast<double>(run.arena.mark().chunk == 0 ? run.arena.mark().used
-                                                                         : run.arena.reserved());
+    const double bytes =
+        static_cast<double>(run.arena.mark().chunk == 0 ? run.arena.mark().used : run.arena.reserved());
     tape.clear();
     return bytes;
   };
   constexpr Dim kFew = 16, kMore = 48;
   const auto line = [&](bool forget) {
     const double a = kept(kFew, forget), b = kept(kMore, forget);
-    const double few = static_cast<double>(std::min(kFew, length)), more = static_cast<double>(std::min(kMore, length));
+    const double few = static_cast<double>(std::min(kFew, length)),
+                 more = static_cast<double>(std::min(kMore, length));
     const double each = more > few ? (b - a) / (more - few) : a / few;
     return 2 * each * static_cast<double>(rows);
   };
@@ -181,7 +181,8 @@ TrainPlanned plan_training(TrainingPlan plan, Dim ranks, const PlanMachine& m) {
   const double N = one.parameters / static_cast<double>(split),  // weights of a rank
       state = one.moments / static_cast<double>(split) + (smaller ? 4 * N : 0),
                copies = static_cast<double>(ranks / split),  // that share state; context, too
-      near = std::clamp(static_cast<double>(std::min(m.node, ranks)) / static_cast<double>(m.tensor), 1.0, copies),
+      near = std::clamp(static_cast<double>(std::min(m.node, ranks)) / static_cast<double>(m.tensor), 1.0,
+                        copies),
                gradients = leaf_gradients(std::max<Dim>(out.most_leaves, 1));
   double activations = plan_step_bytes(r, out.rows, d.length, plan.options.recompute);
   if (m.activation > 0) {
@@ -189,9 +190,10 @@ TrainPlanned plan_training(TrainingPlan plan, Dim ranks, const PlanMachine& m) {
     // that is there again; the logits, in f32, too, and their gradient.
     const double stages = static_cast<double>(m.pipeline), flying = std::min(stages, steps),
                  row = leaf_rows * width, stage = layers / stages * flying;
-    activations = ((plan.options.recompute ? m.number * row * stage + m.activation * row : m.activation * row * stage) +
-                   leaf_rows * static_cast<double>(r.vocab) * (m.number + 8) / stages) /
-                  static_cast<double>(m.tensor * m.context);
+    activations =
+        ((plan.options.recompute ? m.number * row * stage + m.activation * row : m.activation * row * stage) +
+         leaf_rows * static_cast<double>(r.vocab) * (m.number + 8) / stages) /
+        static_cast<double>(m.tensor * m.context);
   }
   double layer = 0;
   {
@@ -211,9 +213,9 @@ TrainPlanned plan_training(TrainingPlan plan, Dim ranks, const PlanMachine& m) {
                                            (static_cast<double>(ranks) * m.flops * m.efficiency)
                                      : 0;
   const double t = static_cast<double>(m.tensor), p = static_cast<double>(m.pipeline);
-  const double rows_of_rank = static_cast<double>(out.tokens) /
-                              static_cast<double>(out.copies * m.context),
-               sums = m.link > 0 ? 8 * rows_of_rank * width * (t - 1) / t * layers / p * m.number / m.link : 0;
+  const double rows_of_rank = static_cast<double>(out.tokens) / static_cast<double>(out.copies * m.context),
+               sums =
+                   m.link > 0 ? 8 * rows_of_rank * width * (t - 1) / t * layers / p * m.number / m.link : 0;
   const double bubble = (p - 1) / (static_cast<double>(m.chunks) * steps + p - 1);
 
   const auto form = [&](const char* name, bool built, int shared, const Sent& grads, const Sent& weights) {
@@ -236,7 +238,8 @@ TrainPlanned plan_training(TrainingPlan plan, Dim ranks, const PlanMachine& m) {
   const double g = 4 * N, w = m.number * N;
   const bool whole = split == 1 && m.context == 1 && !smaller;
   form("data parallel", false, 0, by_levels(2 * g, copies, near, m), {});
-  form("ZeRO-1", whole, 1, directly(g * static_cast<double>(std::max<Dim>(1, out.most_nodes)), copies, near, m),
+  form("ZeRO-1", whole, 1,
+       directly(g * static_cast<double>(std::max<Dim>(1, out.most_nodes)), copies, near, m),
        directly(w, copies, near, m));
   const double times = p > 1 ? 1 : steps;
   form("ZeRO-2", false, 2, by_levels(g * times, copies, near, m), by_levels(w, copies, near, m));

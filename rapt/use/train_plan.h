@@ -11,11 +11,11 @@ namespace rapt {
 
 // Numbers of a rank and of the machines it runs on.
 struct PlanMachine {
-  double flops = 0;         // operations a second, at most; 0: no times
+  double flops = 0;  // operations a second, at most; 0: no times
   double efficiency = 0.4;  // the share of them that kernels reach
-  Dim node = 1;             // ranks of one machine
-  double link = 0;          // bytes a second that a rank sends inside of one …
-  double network = 0;       // … and to other ones
+  Dim node = 1;  // ranks of one machine
+  double link = 0;  // bytes a second that a rank sends inside of one …
+  double network = 0;  // … and to other ones
   // Bytes of a number that products take. 2: such copies beside f32 weights, which belong to the state then.
   double number = 4;
   // Activations, bytes for each token, layer and unit of the width; 0: as a pass of ours keeps them.
@@ -42,10 +42,10 @@ struct PlanForm {
 struct TrainPlanned {
   std::string recipe;
   double parameters = 0;
-  Dim ranks = 1, copies = 1;            // copies of the model that read batches of their own
+  Dim ranks = 1, copies = 1;  // copies of the model that read batches of their own
   Dim leaves = 1, rows = 0, tokens = 0;  // of a step; tokens of a leaf; of a step
   Dim most_leaves = 0, most_nodes = 0;  // of a rank
-  std::vector<PlanForm> forms;          // data parallel, ZeRO-1, -2, -3
+  std::vector<PlanForm> forms;  // data parallel, ZeRO-1, -2, -3
   double rate(const PlanForm& form) const {  // tokens a second and rank
     return form.step > 0 ? static_cast<double>(tokens) / form.step / static_cast<double>(ranks) : 0;
   }

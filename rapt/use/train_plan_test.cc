@@ -25,7 +25,8 @@ TrainingPlan small_plan(Dim leaves) {
 TEST(TrainPlan, CountsMemoryAndTraffic) {
   const TrainPlanned plan = plan_training(small_plan(8), 4);
   // Tables, and for each layer two norms, q, k, v, o and two matrices with their biases; the last norm.
-  const double N = 1000 * 64 + 128 * 64 + 2 * (4 * 64 + 4 * 64 * 64 + 4 * 64 + 2 * 64 * 256 + 256 + 64) + 2 * 64;
+  const double N =
+      1000 * 64 + 128 * 64 + 2 * (4 * 64 + 4 * 64 * 64 + 4 * 64 + 2 * 64 * 256 + 256 + 64) + 2 * 64;
   EXPECT_EQ(plan.parameters, N);
   EXPECT_EQ(plan.tokens, 8 * 300);
   EXPECT_EQ(plan.most_leaves, 2);
@@ -86,7 +87,8 @@ TEST(TrainPlan, CountsWhatIsNotBuilt) {
   EXPECT_EQ(f.activations, (34.0 * 300 * 64 * 2 / 2 * 2 + 300 * 1000 * 10.0 / 2) / 2);
   EXPECT_NEAR(f.step, f.compute / (1 - 1.0 / 7), 1e-6 * f.step);
   // Weights stay gathered, gradients whole.
-  EXPECT_EQ(plan.forms[3].memory() - plan.forms[3].activations, 2 * N / 4 + 4 * N / 4 + 12 * N / 4 + 2 * N / 4);
+  EXPECT_EQ(plan.forms[3].memory() - plan.forms[3].activations,
+            2 * N / 4 + 4 * N / 4 + 12 * N / 4 + 2 * N / 4);
 }
 
 // Beside passes over a few rows of the model itself, which the trainer makes.
@@ -109,7 +111,8 @@ TEST(TrainPlan, EstimatesActivations) {
   };
   for (const std::string name : {"gpt2", "llama3", "qwen3", "mixtral"})
     for (const bool recompute : {false, true}) {
-      std::vector<std::string> settings = {"width=64", "layers=3", "heads=4", "ffn=256", "vocab=1000", "context=128"};
+      std::vector<std::string> settings = {"width=64", "layers=3",   "heads=4",
+                                           "ffn=256",  "vocab=1000", "context=128"};
       if (name != "gpt2") settings.emplace_back("kv_heads=2");
       const Recipe recipe = resolve(with_settings(preset(name), settings));
       Device device({.threads = 1});

@@ -13,7 +13,9 @@ std::string left(std::string text, std::size_t width) {
 }
 
 std::string seconds(double s) {
-  return s < 1e-3 ? concat(fixed(1e6 * s, 0), " us") : s < 1 ? concat(fixed(1e3 * s, 1), " ms") : concat(fixed(s, 2), " s");
+  return s < 1e-3 ? concat(fixed(1e6 * s, 0), " us")
+         : s < 1  ? concat(fixed(1e3 * s, 1), " ms")
+                  : concat(fixed(s, 2), " s");
 }
 
 Json form_json(const TrainPlanned& plan, const PlanForm& f) {
@@ -58,16 +60,16 @@ void print_train_plan(const TrainArgs& a) {
     return print(j.dump() + "\n");
   }
   constexpr std::size_t kName = 22, kCell = 14;
-  std::string out = concat(plan.recipe, ": ", short_count(plan.parameters), " parameters on ",
-                           counted(plan.ranks, "rank"), "\na step: ", plan.leaves, plan.leaves == 1 ? " batch" : " batches",
-                           " of ", with_commas(plan.rows), " tokens, at most ", plan.most_leaves,
-                           " on a rank\n\n");
+  std::string out =
+      concat(plan.recipe, ": ", short_count(plan.parameters), " parameters on ", counted(plan.ranks, "rank"),
+             "\na step: ", plan.leaves, plan.leaves == 1 ? " batch" : " batches", " of ",
+             with_commas(plan.rows), " tokens, at most ", plan.most_leaves, " on a rank\n\n");
   const auto row = [&](const char* name, const auto& cell) {
     out += padded(name, kName);
     for (const PlanForm& f : plan.forms) out += left(cell(f), kCell);
     out += "\n";
   };
-  const auto bytes = [&](const char* name, double PlanForm::*of) {
+  const auto bytes = [&](const char* name, double PlanForm::* of) {
     bool any = false;
     for (const PlanForm& f : plan.forms) any = any || f.*of > 0;
     if (any) row(name, [&](const PlanForm& f) { return f.*of > 0 ? byte_count(f.*of) : std::string("-"); });
@@ -89,9 +91,8 @@ void print_train_plan(const TrainArgs& a) {
     row("  products", [](const PlanForm& f) { return seconds(f.compute); });
     row("  beside them, traffic", [](const PlanForm& f) { return seconds(f.traffic); });
     row("  the step", [](const PlanForm& f) { return seconds(f.step); });
-    row("  tokens/s and rank", [&](const PlanForm& f) {
-      return with_commas(static_cast<Dim>(plan.rate(f) + 0.5));
-    });
+    row("  tokens/s and rank",
+        [&](const PlanForm& f) { return with_commas(static_cast<Dim>(plan.rate(f) + 0.5)); });
   }
   out += "\n* is not built: ranks share optimizer state as ZeRO-1 does.\n";
   print(out);
