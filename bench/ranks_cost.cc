@@ -2,6 +2,7 @@
 // What it costs that a step's bits do not depend on its ranks: the tree of leaves beside a chain, two ranks of
 // one thread beside one of two threads, what is sent, and when.
 //   bench_ranks_cost [--model char|gpt2] [--batch B] [--length T] [--leaves L] [--rounds N] [--timeline FILE]
+//     [--parts tree,ranks,overlap]
 // Times are processor seconds of all threads, so other work on the machine counts little; beside them the
 // seconds on the clock. The two of each pair take turns, a step each. One JSON object on standard output.
 #include <time.h>
@@ -47,7 +48,7 @@ double median(std::vector<double> v) {
 double least(const std::vector<double>& v) { return *std::ranges::min_element(v); }
 
 struct Options {
-  std::string model = "char", timeline;
+  std::string model = "char", timeline, parts = "tree,ranks,overlap";
   Dim batch = 12, length = 256, leaves = 8;
   int rounds = 8;
 };
@@ -232,15 +233,17 @@ int main(int argc, char** argv) {
     else if (flag == "--leaves") o.leaves = std::atoi(value.c_str());
     else if (flag == "--rounds") o.rounds = std::atoi(value.c_str());
     else if (flag == "--timeline") o.timeline = value;
+    else if (flag == "--parts") o.parts = value;
     else {
       std::fprintf(stderr, "bench_ranks_cost: unknown flag %s\n", flag.c_str());
       return 2;
     }
   }
   Json out = Json::Object{};
-  tree_and_chain(o, out);
-  ranks_and_threads(o, out);
-  overlap(o, out);
+  const auto asked = [&](const char* part) { return o.parts.find(part) != std::string::npos; };
+  if (asked("tree")) tree_and_chain(o, out);
+  if (asked("ranks")) ranks_and_threads(o, out);
+  if (asked("overlap")) overlap(o, out);
   std::printf("%s\n", out.dump(0).c_str());
   return 0;
 }

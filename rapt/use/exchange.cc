@@ -25,7 +25,7 @@ Exchange::Exchange(Comm& comm, Device& device, const Model& model, const Gradien
                    const Deal& deal)
     : comm_(comm), own_(device.kernels, {.threads = 1}), model_(model), layout_(layout), deal_(deal) {}
 
-Exchange::~Exchange() { stop("the training ended in the middle of a step"); }
+Exchange::~Exchange() { stop(); }
 
 void Exchange::start(Dim leaves, std::vector<double> of_leaves, std::vector<LeafGradients::Node> nodes,
                      Gradients& spare) {
@@ -76,11 +76,10 @@ void Exchange::finish() {
   if (error_) std::rethrow_exception(error_);
 }
 
-void Exchange::stop(const std::string& why) noexcept {
+void Exchange::stop() noexcept {
   if (!courier_.joinable()) return;
   {
     const std::lock_guard hold(lock_);
-    why_ = why;
     stopped_ = true;
     changed_.notify_one();
   }
@@ -99,7 +98,7 @@ void Exchange::carry() {
   }
   if (!std::ranges::all_of(losses, [](double x) { return std::isfinite(x); })) return;
   for (std::size_t b = 0; b < layout_.buckets.size(); ++b) {
-    if (!wait_for(layout_.buckets[b].first)) comm_.abort(why_);
+    if (!wait_for(layout_.buckets[b].first)) return;
     add_bucket(b);
   }
 }

@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -36,9 +35,9 @@ class Exchange {
   void pass(int first);
   // When all is there; what went wrong is thrown.
   void finish();
-  // For a step that ends otherwise: where the courier is at work it ends the job, for this reason, and it is
-  // waited for.
-  void stop(const std::string& why) noexcept;
+  // For a step that ends otherwise: the courier makes no further call, and is waited for. Others then wait for
+  // this rank until its job ends.
+  void stop() noexcept;
 
   std::vector<double> losses;  // of all leaves
   // By weight, where all losses are finite: the numbers of the sum that this rank moves (nullptr: none, or no
@@ -76,7 +75,6 @@ class Exchange {
   std::condition_variable changed_;
   int passed_ = 0;
   bool stopped_ = false;
-  std::string why_;
 };
 
 }  // namespace rapt

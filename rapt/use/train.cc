@@ -312,7 +312,7 @@ StepReport Trainer::step() {
     bool armed = true;
     ~Undo() {
       if (!armed) return;
-      if (s.exchange) s.exchange->stop("the step failed");
+      if (s.exchange) s.exchange->stop();
       s.run.taps = nullptr;
       s.tape.clear();
       s.leaves.clear();
@@ -322,12 +322,7 @@ StepReport Trainer::step() {
   } undo{s, running, s.cursor, s.attempts};
 
   const bool looked = o.health_every > 0 && s.step % o.health_every == 0;
-  try {
-    if (counted > 0) report.loss = sum_of_losses(s.compute(batches, mine.first, counted, looked));
-  } catch (const std::exception& e) {
-    if (s.exchange) s.exchange->stop(e.what());
-    throw;
-  }
+  if (counted > 0) report.loss = sum_of_losses(s.compute(batches, mine.first, counted, looked));
   s.run.taps = nullptr;
   s.cursor += static_cast<std::uint64_t>(o.accumulate);
   ++s.attempts;
