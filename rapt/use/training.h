@@ -33,6 +33,10 @@ struct TrainingPlan {
 // options or of the optimizer's does; no data is read, of a model the headers.
 Json plan_json(TrainingPlan plan);
 
+// What a run would begin from; fills in what the recipe decides about the data. Of a model only the headers
+// are read.
+Recipe fill_plan(TrainingPlan& plan);
+
 class TrainingRun {
  public:
   using Say = std::function<void(const std::string&)>;
