@@ -62,12 +62,16 @@ def environment(**more):
     return env
 
 
+JOBS = []  # to be ended where a test fails
+
+
 class Job:
     """Several ranks, started by a launcher; what they print is read as it comes."""
 
     def __init__(self, launcher, commands, env=None):
         self.text, self.name = "", launcher.name
         self.processes = launcher.start(commands, environment(**(env or {})))
+        JOBS.append(self)
         self.readers = [threading.Thread(target=self.read, args=(p.stdout,)) for p in self.processes]
         for reader in self.readers:
             reader.start()
@@ -91,7 +95,8 @@ class Job:
     def kill(self):
         for p in self.processes:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(p.pid, signal.SIGKILL)
+                if p.poll() is None:
+                    os.killpg(p.pid, signal.SIGKILL)
 
     def expect(self, pattern, seconds=30):
         end = time.time() + seconds
@@ -508,7 +513,7 @@ def main():
     args = parser.parse_args()
     args.rapt, args.tool = os.path.abspath(args.rapt), os.path.abspath(args.tool)
     failed = []
-    with tempfile.TemporaryDirectory(prefix="rapt-ranks-") as folder:
+    with tempfile.TemporaryDirectory(prefix="rapt-ranks-", ignore_cleanup_errors=True) as folder:
         tests = Tests(args, folder)
         if not tests.launchers:
             sys.exit(77)
@@ -518,13 +523,15 @@ def main():
             try:
                 getattr(tests, name)()
                 print(f"ok      {name} ({time.time() - start:.1f} s)", flush=True)
-            except AssertionError as e:
+            except (AssertionError, OSError) as e:
                 failed.append(name)
                 print(f"FAILED  {name}: {e}", flush=True)
 
         # Launchers and ranks mostly wait.
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             list(pool.map(one, [n for n in dir(Tests) if n.startswith("test_") and args.only in n]))
+        for job in JOBS if failed else []:
+            job.kill()
     sys.exit(1 if failed else 0)
 
 
