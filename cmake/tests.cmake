@@ -11,7 +11,7 @@ if(RAPT_TEST_SET STREQUAL core)
 elseif(RAPT_TEST_SET STREQUAL threads)
   list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(base/base_test|comm/comm_test|http/server_test)")
   list(FILTER end_to_end INCLUDE REGEX
-       "/((threads|schedules|engine[a-z_]*)_test|schedules|model_tools|toy_checkpoint)\\.cc$")
+       "/((threads|schedules|train_exchange|engine[a-z_]*)_test|schedules|model_tools|toy_checkpoint)\\.cc$")
 elseif(RAPT_TEST_SET STREQUAL load)
   list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(tensor|ops|recipe|nn|io|image|load)/")
   list(FILTER end_to_end INCLUDE REGEX "/((family|hostile_config|hostile_model|checkpoint|block_files|\
@@ -70,6 +70,9 @@ endforeach()
 set_source_files_properties(
     tests/grid.cc tests/naive_model.cc tests/bits_test.cc tests/schedules.cc PROPERTIES
     COMPILE_OPTIONS -O1 SKIP_UNITY_BUILD_INCLUSION ON)
+# Alone, so that the others keep their neighbours (threads_test.cc and views_test.cc do not go together).
+set_source_files_properties(rapt/apps/server/protocol_continue_test.cc PROPERTIES
+                            SKIP_UNITY_BUILD_INCLUSION ON)
 
 add_executable(rapt_tests tests/build_kind.cc)
 target_include_directories(rapt_tests PRIVATE ${PROJECT_SOURCE_DIR})

@@ -179,9 +179,10 @@ std::vector<std::vector<Event>> saves_of(int ranks, std::int64_t saves) {
   return events;
 }
 
-// The same calls on a new disk in another order: any that the ranks could have fallen in. A gather lets nobody
-// pass before all have come; what rank 0 tells waits for rank 0 only. `turn`: of the ranks that could go on, the
-// one that does. `waits`: false leaves rank 0 out of the first rule, as if it did not wait for the others.
+// The same calls on a new disk in another order: any that the ranks could have fallen in. A gather lets
+// nobody pass before all have come; what rank 0 tells waits for rank 0 only. `turn`: of the ranks that could
+// go on, the one that does. `waits`: false leaves rank 0 out of the first rule, as if it did not wait for the
+// others.
 void play(const std::vector<std::vector<Event>>& events, CrashFs& fs,
           const std::function<std::size_t(const std::vector<std::size_t>&)>& turn, bool waits = true) {
   std::vector<std::size_t> at(events.size()), gathers(events.size()), tells(events.size());
@@ -394,12 +395,15 @@ TEST(StoreRanks, RankZeroLooksAtWhatOthersWrote) {
       [&](int rank) -> std::unique_ptr<Fs> {
         return std::make_unique<HookFs>(real_fs(), [&, rank](const char* what, const std::string& path) {
           // The last moment before rank 0 asks for its length: somebody cuts it.
-          if (armed && rank == 0 && std::string_view(what) == "size" &&
+          if (rank == 0 && armed && std::string_view(what) == "size" &&
               path.ends_with("optimizer.safetensors"))
             std::filesystem::resize_file(path, 100);
         });
       },
-      [&](int) { return folder.path(); }, [&](int rank) { armed = armed || rank == 0; });
+      [&](int) { return folder.path(); },
+      [&](int rank) {
+        if (rank == 0) armed = true;
+      });
   for (const std::string& why : errors)
     EXPECT_THAT(why, AllOf(HasSubstr("rank 0 sees 100 bytes"), HasSubstr("step-10")));
   EXPECT_EQ(real_fs().list(folder.path()), (std::vector<std::string>{".lock", "step-10"}));

@@ -486,7 +486,7 @@ TEST(Train, AStepAddsItsLeavesInATree) {
           counted += static_cast<double>(data.batch(cursor + static_cast<std::uint64_t>(i)).counted);
         std::vector<GradientList> parts;
         std::vector<double> losses;
-        LeafGradients sum(device.real);
+        LeafGradients sum(device, b);
         for (std::uint64_t n = cursor; n < cursor + static_cast<std::uint64_t>(leaves); ++n) {
           const TrainBatch batch = data.batch(n);
           const double share = static_cast<double>(batch.counted) / counted;
@@ -506,10 +506,10 @@ TEST(Train, AStepAddsItsLeavesInATree) {
             backward(run, share == 1 ? loss.mean : activation(run, Act::scale, loss.mean, share));
           }
           parts.push_back(list_of(b, gradients));
-          sum.push(device, b, gradients);
+          sum.push(gradients);
         }
         const GradientList tree = tree_of(parts, 0, parts.size(), plus);
-        sum.finish(device, b, gradients);
+        sum.finish(gradients);
         EXPECT_EQ(list_of(b, gradients), tree);
         GradientList chain = parts[0];
         for (std::size_t i = 1; i < parts.size(); ++i) chain = plus(std::move(chain), parts[i]);
@@ -596,162 +596,6 @@ TEST(Train, AStateKnowsTheOrderOfItsLeaves) {
     EXPECT_THAT(test::error_of([&] { run(later.path(), 2, 3); }), HasSubstr("does not know (\"sideways\")"));
     run(folder.path(), 2, 3);
   }
-}
-
-// --------------------------------------------------------------------------------------------- several ranks
-// Steps on so many ranks, each with a model and a thread of its own: reports and weights of each.
-struct RankOutcome {
-  std::vector<std::vector<double>> reports;  // by rank: loss, norm, tokens and whether it was done
-  std::vector<std::vector<std::byte>> weights;
-};
-
-RankOutcome train_ranks(int ranks, const Recipe& recipe, const TrainOptions& o, const TrainData& data,
-                        const Kernels* kernels = nullptr) {
-  RankOutcome out;
-  out.reports.resize(static_cast<std::size_t>(ranks)), out.weights.resize(static_cast<std::size_t>(ranks));
-  run_ranks(ranks, [&](Comm& comm) {
-    const DeviceOptions one{.threads = 1};
-    const auto device = kernels ? std::make_unique<Device>(*kernels, one) : std::make_unique<Device>(one);
-    Model model(recipe, device->real);
-    init(model, 1);
-    Trainer trainer(*device, model, data, o, &comm);
-    const auto r = static_cast<std::size_t>(comm.rank());
-    for (int step = 0; step < 4; ++step) {
-      const StepReport report = trainer.step();
-      for (const double x : {report.loss, report.norm, static_cast<double>(report.tokens),
-                             static_cast<double>(report.fate == StepReport::Fate::done)})
-        out.reports[r].push_back(x);
-    }
-    out.weights[r] = weights_of(model);
-  });
-  return out;
-}
-
-// One hash for any number of ranks: with more of them than leaves, with leaves that count nothing, weights
-// that are cut, experts that nobody chose, matrices that muon moves.
-TEST(TrainRanks, TheBitsAreThoseOfOneRank) {
-  struct Case {
-    Recipe recipe;
-    Dim leaves;
-    OptimizerOptions::Kind kind;
-  };
-  Recipe experts = small("mixtral", {"kv_heads=1"});
-  for (PartRecipe& p : experts.decoder->kinds.begin()->second.parts)
-    if (p.moe()) p.moe()->balance = 0.3;
-  const Recipe wide = small("gpt2", {"width=48", "ffn=400", "dropout=0.1"});
-  const Case cases[] = {{experts, 6, OptimizerOptions::Kind::adamw},
-                        {wide, 13, OptimizerOptions::Kind::adamw},
-                        {wide, 8, OptimizerOptions::Kind::muon},
-                        {small("qwen3", {"kv_heads=3"}), 1, OptimizerOptions::Kind::sgd}};
-  const Uneven data;
-  for (const Case& c : cases) {
-    TrainOptions o = options(9);
-    o.accumulate = c.leaves;
-    o.optimizer.kind = c.kind;
-    o.optimizer.clip = 0.5;
-    const RankOutcome one = train_ranks(1, c.recipe, o, data);
-    EXPECT_EQ(one.reports[0][3], 1);
-    for (const int ranks : {2, 3, 4, 5, 7, 8}) {
-      const RankOutcome many = train_ranks(ranks, c.recipe, o, data);
-      for (std::size_t r = 0; r < many.weights.size(); ++r) {
-        EXPECT_EQ(many.reports[r], one.reports[0]) << "rank " << r << " of " << ranks;
-        EXPECT_EQ(many.weights[r], one.weights[0]) << "rank " << r << " of " << ranks;
-      }
-    }
-  }
-}
-
-// All ranks throw a step away together, whoever saw that it is bad.
-TEST(TrainRanks, SkipABadLeafTogether) {
-  class Marked : public Uneven {
-   public:
-    TrainBatch batch(std::uint64_t number) const override {
-      return number == 9 ? Chain(7, 19).batch(9) : Uneven::batch(number);
-    }
-  };
-  const Marked data;
-  static Dim bad_rows;
-  bad_rows = static_cast<Dim>(data.batch(9).targets.size());
-  static const Kernels* plain = &kernels_for(available_isas().back());
-  Kernels kernels = *plain;
-  kernels.cross_entropy = [](Queue& q, const CrossEntropyArgs& a) noexcept {
-    plain->cross_entropy(q, a);
-    if (a.rows == bad_rows) *static_cast<float*>(a.mean) = std::numeric_limits<float>::infinity();
-  };
-  TrainOptions o = options(9);
-  o.accumulate = 5;
-  const RankOutcome one = train_ranks(1, small(), o, data, &kernels);
-  EXPECT_EQ(one.reports[0][3], 1);
-  EXPECT_EQ(one.reports[0][7], 0);  // batches 5 to 9
-  EXPECT_EQ(one.reports[0][11], 1);
-  for (const int ranks : {2, 3, 6}) {
-    const RankOutcome many = train_ranks(ranks, small(), o, data, &kernels);
-    for (std::size_t r = 0; r < many.weights.size(); ++r) {
-      EXPECT_EQ(many.reports[r], one.reports[0]) << "rank " << r << " of " << ranks;
-      EXPECT_EQ(many.weights[r], one.weights[0]) << "rank " << r << " of " << ranks;
-    }
-  }
-}
-
-// A state's bytes do not depend on the number of ranks, and any number goes on from it.
-TEST(TrainRanks, GoOnInAnyNumber) {
-  const Recipe recipe = small("gpt2", {"width=48", "ffn=400", "dropout=0.1"});
-  const Uneven data;
-  for (const auto kind : {OptimizerOptions::Kind::adamw, OptimizerOptions::Kind::muon}) {
-    TrainOptions o = options(9);
-    o.accumulate = 6;
-    o.optimizer.kind = kind;
-    const TempFolder straight, changing;
-    // Each number of ranks makes two steps and saves.
-    const auto run = [&](const std::string& folder, std::initializer_list<int> numbers) {
-      Stored last;
-      for (const int ranks : numbers)
-        run_ranks(ranks, [&](Comm& comm) {
-          Device device({.threads = 1});
-          Model model(recipe, device.real);
-          init(model, 1);
-          Trainer trainer(device, model, data, o, &comm);
-          Store store(folder);
-          if (const auto stored = store.latest()) trainer.restore(store, *stored);
-          comm.barrier();
-          trainer.step(), trainer.step();
-          const std::vector<StoredFile> files = trainer.files();
-          if (comm.rank() == 0) last = store.save(trainer.steps(), files, trainer.state());
-          comm.barrier();
-        });
-      return last;
-    };
-    const Stored one = run(straight.path(), {1, 1, 1, 1}), many = run(changing.path(), {2, 8, 1, 3});
-    EXPECT_EQ(one.step, 8);
-    EXPECT_EQ(one.state, many.state);
-    for (const char* name : {"model.safetensors", "optimizer.safetensors"})
-      EXPECT_EQ(Store(straight.path()).file(one, name), Store(changing.path()).file(many, name)) << name;
-  }
-}
-
-TEST(TrainRanks, RefuseWhatWouldNotBeOneRun) {
-  const Chain data;
-  const auto with = [&](const Recipe& recipe, const std::function<void(int, TrainOptions&)>& change) {
-    return test::error_of([&] {
-      run_ranks(3, [&](Comm& comm) {
-        Device device({.threads = 1});
-        Model model(recipe, device.real);
-        TrainOptions o = options(3);
-        change(comm.rank(), o);
-        Trainer trainer(device, model, data, o, &comm);
-        Gradients none(device.real);
-        trainer.apply(none);
-      });
-    });
-  };
-  EXPECT_THAT(with(small(), [](int, TrainOptions&) {}), HasSubstr("a step by hand"));
-  EXPECT_THAT(with(small(), [](int rank, TrainOptions& o) { o.seed = rank == 2 ? 7 : 0; }),
-              AllOf(HasSubstr("rank 2 trains otherwise than rank 0"), HasSubstr("\"seed\": 7")));
-
-  Recipe normed = small("gpt2");
-  for (PartRecipe& p : normed.decoder->kinds["L"].parts)
-    p.norm_in = NormRecipe{.kind = NormRecipe::Kind::batch, .eps = 1e-5, .bias = true, .leaks_ok = true};
-  EXPECT_THAT(with(normed, [](int, TrainOptions&) {}), HasSubstr("batch norm"));
 }
 
 // ------------------------------------------------------------------------------------------------ guards

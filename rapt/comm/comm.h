@@ -4,7 +4,8 @@
 //
 // Every call is collective: all ranks make the same calls in the same order. Lengths may be zero. A rank that
 // does otherwise (another call, other lengths, it fails or ends while others wait for it) ends the job: each
-// rank's present or next call throws an Error that names that rank and says why. One thread of a rank calls.
+// rank's present or next call throws an Error that names that rank and says why. One thread of a rank at a
+// time calls, not always the same one (of MPI: MPI_THREAD_SERIALIZED).
 #pragma once
 #include <cstddef>
 #include <functional>

@@ -114,6 +114,7 @@ Tensor run_stack(Run& run, const LayerStack& stack, Tensor x, const std::shared_
     const Layer& layer = stack.layers[i];
     run.layer = static_cast<int>(i);
     run.check_cancelled();
+    run.first_use(layer.first_weight);
     if (keep_all) {
       x = run_layer(run, layer, x, *pass);
     } else {

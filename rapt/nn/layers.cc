@@ -44,11 +44,13 @@ LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackReci
     if (const Dim group = stack.group_of(i); i > 0 && group == stack.group_of(i - 1) && stack.groups > 0) {
       Layer again = out.layers.back();  // the same weights, a place of its own in the cache
       for (Part& p : again.parts) std::visit([&](auto& body) { number_slot(builder, body); }, p.body);
+      again.first_weight = table.count();
       out.layers.push_back(std::move(again));
       continue;
     }
     const std::string at = concat(name, ".", stack.group_of(i));
     Layer layer;
+    layer.first_weight = table.count();
     layer.parallel = l.parallel;
     layer.norm_in = build_norm(table, l.norm_in, at + ".norm_in", C, causal);
     for (std::size_t n = 0; n < l.parts.size(); ++n) {

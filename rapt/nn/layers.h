@@ -38,6 +38,8 @@ struct Layer {
   bool parallel = false;
   std::optional<NormLayer> norm_in;
   std::vector<Part> parts;
+  // Index of the first weight that no layer before it uses.
+  int first_weight = 0;
 };
 
 // Gates of a cell: x of its input, h of its state before the step. An LSTM's bias stands on x alone.

@@ -37,6 +37,7 @@ class WeightTable {
   const Weight* matrix(const std::string& name, Dim rows, Dim cols);
   const Weight* table(const std::string& name, Dim rows, Dim cols);
   const Weight* vector(const std::string& name, Dim size, std::optional<double> start = {});
+  int count() const { return static_cast<int>(weights_.size()); }
 
  private:
   const Weight* add(const std::string& name, Dim rows, Dim cols, WeightRole role);

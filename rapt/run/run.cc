@@ -87,6 +87,32 @@ std::uint64_t Run::random_key(std::uint64_t site) const {
   return mix_key(mix_key(mix_key(random.seed, random.step), place), site);
 }
 
+namespace {
+
+struct FirstUse {
+  int weight;
+};
+
+void passed(Run& run, const FirstUse& use) {
+  if (run.tape->passed) run.tape->passed(use.weight);
+}
+
+}  // namespace
+
+void Run::first_use(int weight) { record(rapt::passed, FirstUse{weight}); }
+
+std::byte* Gradients::slab() {
+  if (slab_) return slab_.get();
+  const std::size_t bytes = static_cast<std::size_t>(layout_->size) * size_of(real_);
+  slab_ = std::shared_ptr<std::byte>(allocate(bytes), [](std::byte* p) { std::free(p); });
+  if (!slab_) fail("out of memory: the gradients of a model need ", bytes, " bytes");
+  slots_.resize(layout_->place.size());
+  for (std::size_t i = 0; i < slots_.size(); ++i)
+    if (layout_->place[i] >= 0)
+      slots_[i].data = {slab_, slab_.get() + static_cast<std::size_t>(layout_->place[i]) * size_of(real_)};
+  return slab_.get();
+}
+
 std::byte* Gradients::of(const Weight& w) {
   bool write = false;
   std::byte* data = of(w, write);
@@ -96,13 +122,18 @@ std::byte* Gradients::of(const Weight& w) {
 
 std::byte* Gradients::of(const Weight& w, bool& write) {
   if (w.index < 0) fail("gradient of weight ", w.name, ": it belongs to no model (its index is not set)");
+  if (w.index >= closed_)
+    fail("gradient of weight ", w.name, ": an op adds to it after the pass was done with it");
   const auto i = static_cast<std::size_t>(w.index);
+  if (layout_) slab();
   if (i >= slots_.size()) slots_.resize(i + 1);
   Slot& s = slots_[i];
   write = !s.live;
   if (!s.live) {
     const std::size_t bytes = static_cast<std::size_t>(w.stored()) * size_of(real_);
-    if (s.bytes < bytes) {
+    if (layout_) {
+      s.bytes = bytes;
+    } else if (s.bytes < bytes) {
       s.data = std::shared_ptr<std::byte>(allocate(bytes), [](std::byte* p) { std::free(p); });
       if (!s.data) fail("out of memory: the gradient of ", w.name, " needs ", bytes, " bytes");
       s.bytes = bytes;
@@ -127,6 +158,7 @@ double Gradients::get(const Weight& w, Dim row, Dim col) const {
 
 void Gradients::zero() {
   for (Slot& s : slots_) s.live = false;
+  open();
 }
 
 void Tape::release(Mark m) {

@@ -116,6 +116,9 @@ class Run {
         e);
   }
 
+  // Here the forward first uses the weights with this index and later ones: see Tape::passed.
+  void first_use(int weight);
+
   bool wants(Site site) const { return taps && taps->sees(site); }
   // A key for random numbers at one site of the model; `site` tells apart the uses inside one layer.
   std::uint64_t random_key(std::uint64_t site) const;

@@ -5,6 +5,7 @@
 // is left over at the end is added from the right. The order depends on the number of leaves alone, not on
 // who computed which (decision 0036).
 #pragma once
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,15 @@ class LeafTree {
       left.count += right.count;
     }
   }
+  // How many of the nodes that wait are added to a single leaf when it is pushed.
+  std::size_t sums_of_next() const {
+    std::size_t sums = 0;
+    Dim count = 1;
+    for (auto left = nodes_.rbegin();
+         left != nodes_.rend() && left->count == count && left->first % (2 * count) == 0; ++left)
+      ++sums, count *= 2;
+    return sums;
+  }
   std::vector<Node>& nodes() { return nodes_; }
   const std::vector<Node>& nodes() const { return nodes_; }
 
@@ -53,26 +63,46 @@ class LeafTree {
 // Gradients that the tree holds at once, with the one that is being computed: 1 + floor(log2(leaves)).
 int leaf_gradients(Dim leaves);
 
-// into += from, weight by weight. A weight without a gradient adds nothing, not even a zero.
-void add_gradients(Device& device, const Model& model, Gradients& into, const Gradients& from);
+// Layers become complete one after the other. A bucket is a layer; several where that is less than
+// `bucket_bytes` / 25, several buckets where it is more than `bucket_bytes`. A weight is never cut.
+GradientLayout gradient_layout(const Model& model, std::size_t bucket_bytes);
 
-// The gradients of a step's leaves, summed as they come. Memory is kept from step to step.
+// into += from, weight by weight, of the weights [first, end). A weight without a gradient adds nothing, not
+// even a zero. Both of one layout, or of none.
+void add_gradients(Device& device, const Model& model, Gradients& into, const Gradients& from, int first,
+                   int end);
+
+// The gradients of a step's leaves, summed as they come: those of a layer where backward is done with it,
+// while they are in the cache. Memory is kept from step to step.
 class LeafGradients {
  public:
-  explicit LeafGradients(DType real) : real_(real) {}
-  void begin(Dim first) { next_ = first; }  // a step, with this leaf; 0 without it
+  // Both must outlive it.
+  LeafGradients(Device& device, const Model& model, std::shared_ptr<const GradientLayout> layout = nullptr)
+      : device_(device), model_(model), layout_(std::move(layout)) {}
+  // A step, with this leaf; 0 without it. `leaf` is where leaves are computed; empty where one begins.
+  void begin(Dim first) { next_ = first; }
+  // The next leaf has all of its gradients of the weights from `first` on: they are added to what waits.
+  void pass(Gradients& leaf, int first);
   // The next leaf's, which are taken; afterwards `leaf` is empty.
-  void push(Device& device, const Model& model, Gradients& leaf);
+  void push(Gradients& leaf);
   // All of them, into `sum`, which is empty before; ready for the next step.
-  void finish(Device& device, const Model& model, Gradients& sum);
+  void finish(Gradients& sum);
   void clear();  // forgets what was pushed
-  std::vector<LeafTree<Gradients>::Node>& nodes() { return tree_.nodes(); }
+  // The nodes that there are when the next leaf, which is `leaf`, was passed to its end: where each begins.
+  struct Node {
+    Dim first, count;
+    Gradients* sum;
+  };
+  std::vector<Node> nodes_with(Gradients& leaf);
 
  private:
   void keep(Gradients& memory);
 
-  DType real_;
+  Device& device_;
+  const Model& model_;
+  const std::shared_ptr<const GradientLayout> layout_;
   Dim next_ = 0;
+  int passed_ = -1;  // of the next leaf: all weights from this one on; -1: none yet
   LeafTree<Gradients> tree_;
   std::vector<Gradients> free_;
 };

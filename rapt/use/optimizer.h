@@ -49,7 +49,7 @@ class Optimizer {
   // clip / (norm + 1e-6)). A weight without a gradient stays as it is. Fails, and changes nothing, where
   // the norm is not finite.
   void step(Device& device, const Gradients& gradients, double norm, double rate_factor = 1);
-  // Of gradients by weight: the numbers that this optimizer moves, nullptr: none (RankSum::at).
+  // Of gradients by weight: the numbers that this optimizer moves, nullptr: none (Exchange::at).
   using Parts = std::vector<const std::byte*>;
   void step(Device& device, const Parts& gradients, double norm, double rate_factor = 1);
   // Sums of squares of the pieces of these, in order; norm_of() adds those of all pieces of all weights that

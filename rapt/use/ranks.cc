@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each rank sends each other one its numbers of every node it has; who receives them adds, in the tree.
+// Leaves and weights are dealt by numbers that all ranks know, so nobody asks.
 #include "rapt/use/ranks.h"
 
 #include <algorithm>
@@ -11,43 +11,48 @@
 #include "rapt/report/document.h"
 
 namespace rapt {
-namespace {
-
-std::size_t bytes_of(const ShardRange& range, DType real) {
-  return static_cast<std::size_t>(range.end - range.begin) * size_of(real);
-}
-
-// Which nodes a range of leaves leaves.
-LeafTree<char> nodes_of(LeafRange range) {
-  LeafTree<char> tree;
-  for (Dim n = range.first; n < range.end; ++n) tree.push({.first = n, .value = 0}, [](char&, char) {});
-  return tree;
-}
-
-}  // namespace
-
 LeafRange leaves_of(Dim leaves, int rank, int ranks) {
   return {leaves * rank / ranks, leaves * (rank + 1) / ranks};
 }
 
-std::vector<Shard> shards_of(const Model& model, int ranks, const std::function<bool(const Weight&)>& whole) {
-  std::vector<Shard> shards(static_cast<std::size_t>(ranks));
-  Dim all = 0, before = 0;
-  for (const Weight& w : model.weights)
-    if (is_parameter(w)) all += w.stored();
-  for (const Weight& w : model.weights) {
-    if (!is_parameter(w)) continue;
-    const Dim piece = whole(w) ? std::max<Dim>(w.stored(), 1) : Dim{kOptimizePiece};
-    for (Dim begin = 0; begin < w.stored(); begin += piece) {
-      const Dim end = std::min(w.stored(), begin + piece);
-      // The rank in whose even part the middle of the piece lies.
-      Shard& shard = shards[static_cast<std::size_t>((before + (end - begin) / 2) * ranks / all)];
-      if (!shard.empty() && shard.back().weight == w.index) shard.back().end = end;
-      else shard.push_back({w.index, begin, end});
-      before += end - begin;
+Deal deal_weights(const Model& model, const GradientLayout& layout, int ranks,
+                  const std::function<bool(const Weight&)>& whole) {
+  const auto n = static_cast<std::size_t>(ranks);
+  Deal out;
+  out.shards.resize(n);
+  std::vector<double> have(n);  // numbers of the buckets so far, by rank
+  double all = 0;
+  for (const GradientLayout::Bucket& bucket : layout.buckets) {
+    // What each still lacks of an even part of everything up to here; the bucket is cut in proportion.
+    all += static_cast<double>(bucket.size);
+    std::vector<double> ends;  // by rank, of the bucket
+    double lacking = 0;
+    for (const double h : have) ends.push_back(lacking += std::max(0.0, all / ranks - h));
+    std::vector<Dim> cuts = {bucket.begin};
+    for (int i = bucket.end - 1; i >= bucket.first; --i) {
+      const Weight& w = model.weights[static_cast<std::size_t>(i)];
+      const Dim place = layout.place[static_cast<std::size_t>(i)];
+      if (place < 0) continue;
+      const Dim piece = whole(w) ? std::max<Dim>(w.stored(), 1) : Dim{kOptimizePiece};
+      for (Dim begin = 0; begin < w.stored(); begin += piece) {
+        const Dim end = std::min(w.stored(), begin + piece);
+        // The rank in whose part the middle of the piece lies.
+        const double middle =
+                         static_cast<double>(place - bucket.begin) + static_cast<double>(begin + end) / 2,
+                     at = middle / static_cast<double>(bucket.size) * lacking;
+        while (cuts.size() < n && at >= ends[cuts.size() - 1]) cuts.push_back(place + begin);
+        const std::size_t rank = cuts.size() - 1;
+        Shard& shard = out.shards[rank];
+        if (!shard.empty() && shard.back().weight == i) shard.back().end = end;
+        else shard.push_back({i, begin, end});
+        have[rank] += static_cast<double>(end - begin);
+      }
     }
+    cuts.resize(n + 1, bucket.begin + bucket.size);
+    out.cuts.push_back(std::move(cuts));
   }
-  return shards;
+  for (Shard& shard : out.shards) std::ranges::reverse(shard);  // weights came last one first
+  return out;
 }
 
 void check_alike(Comm& comm, const std::string& what) {
@@ -70,126 +75,41 @@ void check_alike(Comm& comm, const std::string& what) {
   }
 }
 
-void RankSum::add(std::vector<LeafTree<Gradients>::Node>& nodes, Dim leaves) {
-  const auto ranks = static_cast<std::size_t>(comm_.size()), me = static_cast<std::size_t>(comm_.rank());
-  const std::size_t weights = model_.weights.size();
-  std::vector<std::size_t> node_counts, flag_counts;
-  for (int r = 0; r < comm_.size(); ++r) {
-    node_counts.push_back(nodes_of(leaves_of(leaves, r, comm_.size())).nodes().size());
-    flag_counts.push_back(node_counts.back() * weights);
-  }
-  // Which node has a gradient of which weight.
-  std::vector<char> own;
-  for (const auto& node : nodes)
-    for (const Weight& w : model_.weights) own.push_back(node.value.find(w) != nullptr);
-  const std::vector<char> flags = gather<char>(comm_, own, flag_counts);
-
-  sent_.assign(ranks, {});
-  received_.assign(ranks, {});
-  std::size_t first_flag = 0;
-  for (std::size_t r = 0; r < ranks; first_flag += flag_counts[r], ++r) {
-    if (r == me) continue;
-    for (const auto& node : nodes)
-      for (const ShardRange& range : shards_[r]) {
-        const std::byte* g = node.value.find(model_.weights[static_cast<std::size_t>(range.weight)]);
-        if (!g) continue;
-        g += static_cast<std::size_t>(range.begin) * size_of(model_.real);
-        sent_[r].insert(sent_[r].end(), g, g + bytes_of(range, model_.real));
-      }
-    std::size_t bytes = 0;
-    for (std::size_t n = 0; n < node_counts[r]; ++n)
-      for (const ShardRange& range : shards_[me])
-        if (flags[first_flag + n * weights + static_cast<std::size_t>(range.weight)])
-          bytes += bytes_of(range, model_.real);
-    received_[r].resize(bytes);
-  }
-  const std::vector<Comm::Bytes> send(sent_.begin(), sent_.end());
-  const std::vector<Comm::Space> receive(received_.begin(), received_.end());
-  comm_.all_to_all(send, receive);
-
-  // Of a node, the numbers that this rank moves: where each range of its shard begins, nullptr where it has
-  // none.
-  using Slice = std::vector<std::byte*>;
-  LeafTree<Slice> tree;
-  const auto add = [&](Slice& left, const Slice& right) {
-    for (std::size_t k = 0; k < left.size(); ++k) {
-      if (!right[k]) continue;
-      if (!left[k]) {
-        left[k] = right[k];
-        continue;
-      }
-      const ShardRange& range = shards_[me][k];
-      device_.call(
-          &Kernels::add,
-          {.elements = range.end - range.begin, .scale = 1, .a = left[k], .b = right[k], .y = left[k]});
-    }
-  };
-  live.assign(weights, false);
-  at.assign(weights, nullptr);
-  first_flag = 0;
-  for (std::size_t r = 0; r < ranks; ++r) {
-    std::byte* next = received_[r].data();
-    const LeafTree<char> order = nodes_of(leaves_of(leaves, static_cast<int>(r), comm_.size()));
-    for (std::size_t n = 0; n < node_counts[r]; ++n, first_flag += weights) {
-      for (std::size_t w = 0; w < weights; ++w)
-        if (flags[first_flag + w]) live[w] = true;
-      Slice slice;
-      for (const ShardRange& part : shards_[me]) {
-        const Weight& w = model_.weights[static_cast<std::size_t>(part.weight)];
-        if (!flags[first_flag + static_cast<std::size_t>(part.weight)]) {
-          slice.push_back(nullptr);
-        } else if (r == me) {
-          slice.push_back(nodes[n].value.of(w) + static_cast<std::size_t>(part.begin) * size_of(model_.real));
-        } else {
-          slice.push_back(next);
-          next += bytes_of(part, model_.real);
-        }
-      }
-      tree.push({order.nodes()[n].first, order.nodes()[n].count, std::move(slice)}, add);
-    }
-  }
-  tree.finish(add);
-  if (tree.nodes().empty()) return;
-  for (std::size_t k = 0; k < shards_[me].size(); ++k)
-    at[static_cast<std::size_t>(shards_[me][k].weight)] = tree.nodes().front().value[k];
-}
-
-Weight gather_state(Comm& comm, const Model& model, const std::vector<Shard>& shards, const Weight& of,
-                    const std::string& name, const Weight& part) {
-  std::vector<std::size_t> counts;
-  for (const Shard& shard : shards) {
-    counts.push_back(0);
-    for (const ShardRange& range : shard)
-      if (range.weight == of.index) counts.back() += bytes_of(range, model.real);
-  }
-  Weight whole = make_weight(name, of.rows, of.cols, model.real, of.packing);
-  const std::size_t mine = counts[static_cast<std::size_t>(comm.rank())];
-  const std::vector<std::byte> all = gather<std::byte>(comm, {part.data.get(), mine}, counts);
-  std::memcpy(whole.data.get(), all.data(), all.size());
-  return whole;
-}
-
-void gather_weights(Comm& comm, Model& model, const std::vector<Shard>& shards) {
+void gather_weights(Comm& comm, Model& model, const GradientLayout& layout, const Deal& deal) {
   if (comm.size() == 1) return;
-  std::vector<std::byte> mine;
-  std::vector<std::size_t> counts;
-  const auto place = [&](const ShardRange& range) {
-    return model.weights[static_cast<std::size_t>(range.weight)].data.get() +
-           static_cast<std::size_t>(range.begin) * size_of(model.real);
-  };
-  for (const Shard& shard : shards) {
-    counts.push_back(0);
-    for (const ShardRange& range : shard) counts.back() += bytes_of(range, model.real);
-  }
-  for (const ShardRange& range : shards[static_cast<std::size_t>(comm.rank())])
-    mine.insert(mine.end(), place(range), place(range) + bytes_of(range, model.real));
-  const std::vector<std::byte> all = gather<std::byte>(comm, mine, counts);
-  std::size_t at = 0;
-  for (const Shard& shard : shards)
-    for (const ShardRange& range : shard) {
-      std::memcpy(place(range), all.data() + at, bytes_of(range, model.real));
-      at += bytes_of(range, model.real);
+  const std::size_t number = size_of(model.real);
+  // A bucket as it lies in the slab of gradients; f(where a weight's numbers are, in it, bytes).
+  const auto each_range = [&](const GradientLayout::Bucket& bucket, Dim from, Dim to, const auto& f) {
+    for (int i = bucket.end - 1; i >= bucket.first; --i) {
+      const Weight& w = model.weights[static_cast<std::size_t>(i)];
+      const Dim place = layout.place[static_cast<std::size_t>(i)];
+      const Dim begin = std::max(place, from), end = std::min(place + w.stored(), to);
+      if (place < 0 || begin >= end) continue;
+      f(w.data.get() + static_cast<std::size_t>(begin - place) * number,
+        static_cast<std::size_t>(begin - bucket.begin) * number,
+        static_cast<std::size_t>(end - begin) * number);
     }
+  };
+  const auto me = static_cast<std::size_t>(comm.rank());
+  std::vector<std::byte> moved;
+  for (std::size_t b = 0; b < layout.buckets.size(); ++b) {
+    const GradientLayout::Bucket& bucket = layout.buckets[b];
+    moved.resize(static_cast<std::size_t>(bucket.size) * number);
+    each_range(bucket, deal.cuts[b][me], deal.cuts[b][me + 1],
+               [&](const std::byte* weights, std::size_t at, std::size_t bytes) {
+                 std::memcpy(moved.data() + at, weights, bytes);
+               });
+    std::vector<Comm::Space> all;
+    for (std::size_t r = 0; r + 1 < deal.cuts[b].size(); ++r)
+      all.push_back(
+          std::span(moved).subspan(static_cast<std::size_t>(deal.cuts[b][r] - bucket.begin) * number,
+                                   static_cast<std::size_t>(deal.cuts[b][r + 1] - deal.cuts[b][r]) * number));
+    comm.all_gather(all[me], all);
+    each_range(bucket, bucket.begin, bucket.begin + bucket.size,
+               [&](std::byte* weights, std::size_t at, std::size_t bytes) {
+                 std::memcpy(weights, moved.data() + at, bytes);
+               });
+  }
 }
 
 }  // namespace rapt

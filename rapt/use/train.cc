@@ -180,10 +180,11 @@ double Trainer::step_bytes(Dim rows, std::size_t piece) {
     run.tape = &s.tape;
     run.training = true;
     run.recompute = recompute;
-    const Loss loss = s.pass(run, b);
+    const Loss loss = s.loss(run, b);
     if (recompute) s.tape.clear();
     else backward(run, loss.mean);
     s.gradients.zero();
+    s.leaves.clear();
     return static_cast<double>(run.arena.mark().chunk == 0 ? run.arena.mark().used : run.arena.reserved());
   };
   Dim layers = 0;
@@ -218,6 +219,60 @@ void Trainer::check_memory(std::uint64_t available) {
        byte_count(saving), "; ", byte_count(static_cast<double>(available)),
        " are available; make --batch, --batch-tokens or --length smaller",
        s.options.recompute ? "" : ", or --set train.recompute=true");
+}
+
+// The leaves of this rank, from `first` on; the losses of all leaves, as parts of the step's. Where all of
+// them are finite, the sum of gradients is in `gradients` afterwards, with other ranks in `exchange`.
+std::vector<double> Trainer::State::compute(const std::vector<TrainBatch>& batches, Dim first, Dim counted,
+                                            bool looked) {
+  std::vector<double> own(batches.size());
+  bool finite = true;
+  leaves.begin(first);
+  gradients.zero();  // afterwards each leaf finds them empty
+  for (std::size_t i = 0; i < batches.size() && finite; ++i) {
+    const TrainBatch& b = batches[i];
+    const bool last = exchange && i + 1 == batches.size();
+    comm.at({.phase = Phase::computing, .step = step + 1, .leaf = first + static_cast<Dim>(i)});
+    Tensor loss;
+    if (b.counted > 0) {
+      const TimedScope span(timeline, Timeline::Lane::compute,
+                            concat("forward ", first + static_cast<Dim>(i)));
+      run.reset();
+      run.random = {options.seed, cursor + static_cast<std::uint64_t>(first) + i};
+      const double share = static_cast<double>(b.counted) / static_cast<double>(counted);
+      run.loss_share = share;
+      run.taps = looked ? &taps : nullptr;
+      if (looked) health.start(b.sequences, b.source_sequences);
+      loss = this->loss(run, b).mean;
+      own[i] = share * loss.at(0);
+      finite = std::isfinite(own[i]);
+      if (!finite) tape.clear();
+      else if (share != 1) loss = activation(run, Act::scale, loss, share);
+    }
+    // From here on other ranks may have what they wait for.
+    if (last) {
+      std::vector<LeafGradients::Node> nodes = leaves.nodes_with(gradients);
+      Gradients& spare = *nodes.front().sum;
+      exchange->start(options.accumulate, own, std::move(nodes), spare);
+    }
+    if (finite && b.counted > 0) {
+      const TimedScope span(timeline, Timeline::Lane::compute,
+                            concat("backward ", first + static_cast<Dim>(i)));
+      backward(run, loss);
+    }
+    if (last) pass(0);
+    else leaves.push(gradients);
+  }
+  if (!exchange) {
+    if (finite) leaves.finish(gradients);
+    return own;
+  }
+  if (!exchange->started()) exchange->start(options.accumulate, own, {}, gradients);  // none, or a bad one
+  exchange->pass(0);
+  comm.at({.phase = Phase::exchanging, .step = step + 1});
+  const TimedScope span(timeline, Timeline::Lane::compute, "wait");
+  exchange->finish();
+  return exchange->losses;
 }
 
 StepReport Trainer::step() {
@@ -257,6 +312,7 @@ StepReport Trainer::step() {
     bool armed = true;
     ~Undo() {
       if (!armed) return;
+      if (s.exchange) s.exchange->stop();
       s.run.taps = nullptr;
       s.tape.clear();
       s.leaves.clear();
@@ -266,33 +322,7 @@ StepReport Trainer::step() {
   } undo{s, running, s.cursor, s.attempts};
 
   const bool looked = o.health_every > 0 && s.step % o.health_every == 0;
-  std::vector<double> losses;  // of leaves: their parts of the step's
-  bool finite = true;
-  s.leaves.begin(mine.first);
-  s.gradients.zero();  // afterwards each leaf finds them empty
-  for (std::size_t i = 0; i < batches.size() && counted > 0 && finite; ++i) {
-    const TrainBatch& b = batches[i];
-    losses.push_back(0);
-    s.comm.at({.phase = Phase::computing, .step = s.step + 1, .leaf = mine.first + static_cast<Dim>(i)});
-    if (b.counted > 0) {
-      s.run.reset();
-      s.run.random = {o.seed, s.cursor + static_cast<std::uint64_t>(mine.first) + i};
-      const double share = static_cast<double>(b.counted) / static_cast<double>(counted);
-      s.run.loss_share = share;
-      s.run.taps = looked ? &s.taps : nullptr;
-      if (looked) s.health.start(b.sequences, b.source_sequences);
-      const Loss loss = s.pass(s.run, b);
-      losses.back() = share * loss.mean.at(0);
-      finite = std::isfinite(losses.back());
-      if (finite) backward(s.run, share == 1 ? loss.mean : activation(s.run, Act::scale, loss.mean, share));
-      else s.tape.clear();
-    }
-    s.leaves.push(s.device, s.model, s.gradients);
-  }
-  losses.resize(batches.size());
-  s.comm.at({.phase = Phase::exchanging, .step = s.step + 1});
-  losses = gather<double>(s.comm, losses, of_ranks);
-  report.loss = sum_of_losses(losses);
+  if (counted > 0) report.loss = sum_of_losses(s.compute(batches, mine.first, counted, looked));
   s.run.taps = nullptr;
   s.cursor += static_cast<std::uint64_t>(o.accumulate);
   ++s.attempts;
@@ -302,13 +332,8 @@ StepReport Trainer::step() {
   } else if (!std::isfinite(report.loss)) {
     report.why = "the loss is not finite";
   } else {
-    if (s.one_rank()) {
-      s.leaves.finish(s.device, s.model, s.gradients);
-      report.norm = s.optimizer.norm(s.device, s.gradients);
-    } else {
-      s.rank_sum.add(s.leaves.nodes(), o.accumulate);
-      report.norm = s.rank_norm();
-    }
+    const TimedScope span(s.timeline, Timeline::Lane::compute, "norm");
+    report.norm = s.exchange ? s.rank_norm() : s.optimizer.norm(s.device, s.gradients);
     if (!std::isfinite(report.norm)) report.why = "the gradient is not finite";
     else if (o.guard.z > 0 && s.losses.z(report.loss) > o.guard.z)
       report.why =
@@ -325,10 +350,16 @@ StepReport Trainer::step() {
     s.comm.at({.phase = Phase::updating, .step = s.step + 1});
     const double factor = o.schedule.at(s.step) * (s.slow > 0 ? 0.5 : 1);
     report.rate = factor * o.optimizer.rate;
-    if (s.one_rank()) s.optimizer.step(s.device, s.gradients, report.norm, factor);
-    else s.optimizer.step(s.device, s.rank_sum.at, report.norm, factor);
+    {
+      const TimedScope span(s.timeline, Timeline::Lane::compute, "optimizer");
+      if (s.exchange) s.optimizer.step(s.device, s.exchange->at, report.norm, factor);
+      else s.optimizer.step(s.device, s.gradients, report.norm, factor);
+    }
     undo.armed = false;
-    gather_weights(s.comm, s.model, s.shards);
+    {
+      const TimedScope span(s.timeline, Timeline::Lane::compute, "weights");
+      gather_weights(s.comm, s.model, *s.layout, s.deal);
+    }
     s.losses.push(report.loss);
     s.norms.push(report.norm);
     if (s.slow > 0) --s.slow;
@@ -343,6 +374,7 @@ StepReport Trainer::step() {
     if (static_cast<Dim>(s.skips.size()) >= o.guard.skips) report.fate = StepReport::Fate::rewound;
   }
   s.leaves.clear();
+  if (s.timeline && --s.timed <= 0) note_times(nullptr, 0);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return report;
 }
@@ -361,6 +393,11 @@ StepReport Trainer::apply(const Gradients& gradients) {
   report.step = ++s.step;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return report;
+}
+
+void Trainer::note_times(Timeline* timeline, Dim steps) {
+  state_->timeline = timeline, state_->timed = steps;
+  if (state_->exchange) state_->exchange->timeline = timeline;
 }
 
 std::uint64_t Trainer::next_batch() const { return state_->cursor; }
@@ -406,7 +443,7 @@ Judgement Trainer::judge(Dim batches) {
       Taps taps;  // the logits of the pass, where it makes them
       taps.see(site::logits, [&](const Tapped& t) { logits = t.value; });
       run.taps = &taps;
-      const Loss loss = s.pass(run, b);
+      const Loss loss = s.loss(run, b);
       for (std::size_t i = 0; i < b.targets.size(); ++i)
         if (b.targets[i] >= 0) losses.push_back(loss.rows.at(static_cast<Dim>(i)));
       Evaluation batch;

@@ -18,6 +18,7 @@
 #include "rapt/use/data.h"
 #include "rapt/use/optimizer.h"
 #include "rapt/use/store.h"
+#include "rapt/use/timeline.h"
 
 namespace rapt {
 
@@ -52,6 +53,8 @@ struct TrainOptions {
   // > 0: the final weights are the mean of the last so many saved states
   Dim average = 0;
   GuardOptions guard;
+  // Of gradients that ranks exchange at once, about; no bit depends on it, and states do not know it.
+  std::size_t bucket_bytes = std::size_t{25} << 20;
 };
 
 struct StepReport {
@@ -105,6 +108,8 @@ class Trainer {
   ~Trainer();
 
   StepReport step();  // one step, guarded; never throws for a bad loss
+  // What so many steps from here on do is noted there, which must outlive them.
+  void note_times(Timeline* timeline, Dim steps);
   Judgement judge(Dim batches = 0);  // with the averaged weights where there are any
   Dim steps() const;
   std::uint64_t next_batch() const;  // number of the first one that the next step reads

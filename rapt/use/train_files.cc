@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a state: model.safetensors and optimizer.safetensors, cut into several where they are large, by
-// the tensors and their order alone, so that their bytes do not depend on the ranks. They are made in pieces of
-// whole rows: what ranks keep of a piece (each has all weights, and the moments of some) meets at the rank that
-// writes it.
+// The files of a state: model.safetensors and optimizer.safetensors, cut into several where they are large,
+// by the tensors and their order alone, so that their bytes do not depend on the ranks. They are made in
+// pieces of whole rows: what ranks keep of a piece (each has all weights, and the moments of some) meets at
+// the rank that writes it.
 #include <algorithm>
 #include <cstring>
 
@@ -56,8 +56,9 @@ class TrainFiles final : public StateFiles {
     if (s.one_rank())
       for (const Weight& w : s.model.weights) kept_[static_cast<std::size_t>(w.index)][0].end = w.stored();
     else
-      for (std::size_t r = 0; r < s.shards.size(); ++r)
-        for (const ShardRange& range : s.shards[r]) kept_[static_cast<std::size_t>(range.weight)][r] = range;
+      for (std::size_t r = 0; r < s.deal.shards.size(); ++r)
+        for (const ShardRange& range : s.deal.shards[r])
+          kept_[static_cast<std::size_t>(range.weight)][r] = range;
   }
 
   const std::vector<File>& files() const override { return files_; }

@@ -13,6 +13,7 @@
 #include "rapt/ops/loss.h"
 #include "rapt/ops/optimize.h"
 #include "rapt/run/run.h"
+#include "rapt/use/exchange.h"
 #include "rapt/use/leaves.h"
 #include "rapt/use/ranks.h"
 #include "rapt/use/train.h"
@@ -72,11 +73,12 @@ struct Trainer::State {
   const TrainOptions options;
   const std::unique_ptr<Comm> own_comm;
   Comm& comm;
-  const std::vector<Shard> shards;  // of all ranks; none where there is one
+  const std::shared_ptr<const GradientLayout> layout;
+  const Deal deal;
   Optimizer optimizer;
   Gradients gradients;  // of the leaf that is computed, then of the step
   LeafGradients leaves;
-  RankSum rank_sum;
+  std::optional<Exchange> exchange;  // of several ranks
   Tape tape;
   Run run;
   Taps taps;
@@ -97,13 +99,11 @@ struct Trainer::State {
         options(o),
         own_comm(ranks ? nullptr : alone()),
         comm(ranks ? *ranks : *own_comm),
-        shards(one_rank()
-                   ? std::vector<Shard>{}
-                   : shards_of(m, comm.size(), [&](const Weight& w) { return is_muon(o.optimizer, w); })),
-        optimizer(m, o.optimizer, one_rank() ? nullptr : &shards[static_cast<std::size_t>(comm.rank())]),
-        gradients(d.real),
-        leaves(d.real),
-        rank_sum(comm, d, m, shards),
+        layout(std::make_shared<GradientLayout>(gradient_layout(m, o.bucket_bytes))),
+        deal(deal_weights(m, *layout, comm.size(), [&](const Weight& w) { return is_muon(o.optimizer, w); })),
+        optimizer(m, o.optimizer, one_rank() ? nullptr : &deal.shards[static_cast<std::size_t>(comm.rank())]),
+        gradients(d.real, layout),
+        leaves(d, m, layout),
         tape(gradients),
         run(d),
         health(taps),
@@ -113,30 +113,58 @@ struct Trainer::State {
     run.training = true;
     run.recompute = o.recompute;
     run.products = o.precision;
+    tape.passed = [this](int first) { pass(first); };
+    if (!one_rank()) exchange.emplace(comm, d, m, *layout, deal);
+  }
+
+  Timeline* timeline = nullptr;
+  Dim timed = 0;  // steps that are still noted there
+
+  // The leaf that is computed has all of its gradients of the weights from `first` on.
+  void pass(int first) {
+    leaves.pass(gradients, first);
+    if (exchange && exchange->started()) exchange->pass(first);
   }
 
   bool one_rank() const { return comm.size() == 1; }
 
-  // The gradient's norm over all ranks, of what rank_sum has.
+  std::vector<double> compute(const std::vector<TrainBatch>& batches, Dim first, Dim counted, bool looked);
+
+  // The gradient's norm over all ranks, of what `exchange` has.
   double rank_norm() {
+    const auto pieces = [](const ShardRange& r) {
+      return static_cast<std::size_t>((r.end - r.begin + kOptimizePiece - 1) / kOptimizePiece);
+    };
     std::vector<std::size_t> counts;
-    for (const Shard& shard : shards) {
+    for (const Shard& shard : deal.shards) {
       counts.push_back(0);
       for (const ShardRange& r : shard)
-        if (rank_sum.live[static_cast<std::size_t>(r.weight)])
-          counts.back() += static_cast<std::size_t>((r.end - r.begin + kOptimizePiece - 1) / kOptimizePiece);
+        if (exchange->live[static_cast<std::size_t>(r.weight)]) counts.back() += pieces(r);
     }
-    const std::vector<double> mine = optimizer.squares(device, rank_sum.at);
-    return optimizer.norm_of(gather<double>(comm, mine, counts), rank_sum.live);
+    const std::vector<double> all = gather<double>(comm, optimizer.squares(device, exchange->at), counts);
+    // From the order of ranks to that of weights.
+    std::vector<std::vector<double>> of_weights(model.weights.size());
+    auto next = all.begin();
+    for (const Shard& shard : deal.shards)
+      for (const ShardRange& r : shard) {
+        if (!exchange->live[static_cast<std::size_t>(r.weight)]) continue;
+        const auto end = next + static_cast<std::ptrdiff_t>(pieces(r));
+        auto& list = of_weights[static_cast<std::size_t>(r.weight)];
+        list.insert(list.end(), next, end);
+        next = end;
+      }
+    std::vector<double> squares;
+    for (const auto& list : of_weights) squares.insert(squares.end(), list.begin(), list.end());
+    return optimizer.norm_of(squares, exchange->live);
   }
 
   // The averaged weights for the present ones, or back, on all ranks.
   void swap_averages() {
     optimizer.swap_ema();
-    gather_weights(comm, model, shards);
+    gather_weights(comm, model, *layout, deal);
   }
 
-  Loss pass(Run& with, const TrainBatch& b) {
+  Loss loss(Run& with, const TrainBatch& b) {
     return loss_of(with, model, b, with.training ? options.smoothing : 0);
   }
 };

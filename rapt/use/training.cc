@@ -102,8 +102,14 @@ void fill_data(TrainingPlan& plan, const Recipe& recipe) {
 
 }  // namespace
 
+Recipe fill_plan(TrainingPlan& plan) {
+  Recipe recipe = plan_recipe(plan);
+  fill_data(plan, recipe);
+  return recipe;
+}
+
 Json plan_json(TrainingPlan plan) {
-  fill_data(plan, plan_recipe(plan));
+  fill_plan(plan);
   if (!plan.own_data) check_data(plan.data);
   check_optimizer(plan.options.optimizer);
   const DataOptions& d = plan.data;

@@ -22,7 +22,8 @@ import zlib
 from ranks_test import RUN, Job, last_step, launchers
 
 STEPS = 50
-WORDS = RUN + ["--steps", str(STEPS), "--save-every", "1", "--eval-every", "20", "--set", "train.optimizer.ema=0.9"]
+WORDS = RUN + ["--steps", str(STEPS), "--save-every", "1", "--eval-every", "20"]
+WORDS += ["--set", "train.optimizer.ema=0.9"]
 
 
 def descendants(pid):
@@ -54,9 +55,8 @@ def ranks_of(job, rapt):
 
 
 def states(folder):
-    with contextlib.suppress(FileNotFoundError):
-        return {int(n[5:]): os.path.join(folder, n) for n in os.listdir(folder) if re.fullmatch(r"step-\d+", n)}
-    return {}
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return {int(n[5:]): os.path.join(folder, n) for n in names if re.fullmatch(r"step-\d+", n)}
 
 
 def whole(state):
@@ -74,9 +74,12 @@ def whole(state):
 def reported(folder):
     """The last state that rank 0 said was saved."""
     step = -1
-    with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, "metrics.jsonl"), encoding="utf8") as f:
+    path = os.path.join(folder, "metrics.jsonl")
+    if not os.path.exists(path):
+        return step
+    with open(path, encoding="utf8") as f:
         for line in f:
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError):  # cut short by a kill
                 if json.loads(line).get("event", "").startswith("saved "):
                     step = max(step, json.loads(line)["step"])
     return step
@@ -134,7 +137,8 @@ def one_run(launcher, args, folder, draw):
             raise AssertionError(f"{ranks} ranks ended with {code}, and nobody was killed:\n{job.text}")
         Count.kills += 1
         Count.ranks[ranks] = Count.ranks.get(ranks, 0) + 1
-        Count.saving += any(n.startswith(".tmp-step-") for n in os.listdir(folder)) if os.path.isdir(folder) else 0
+        left = os.listdir(folder) if os.path.isdir(folder) else []
+        Count.saving += any(n.startswith(".tmp-step-") for n in left)
         there, said = states(folder), reported(folder)
         Count.lost += max(there, default=-1) < said
         Count.damaged += not all(whole(s) for s in there.values())
@@ -156,7 +160,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     args.rapt = os.path.abspath(args.rapt)
-    found = [x for x in launchers(os.path.dirname(args.rapt)) if x.name == args.launcher]
+    which = "sockets" if args.launcher == "sockets" else "mpi"
+    found = [x for x in launchers(os.path.dirname(args.rapt), which) if x.name == args.launcher]
     if not found:
         sys.exit(f"no {args.launcher} here")
     draw, begun = random.Random(args.seed), time.time()

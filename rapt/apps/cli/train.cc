@@ -13,6 +13,7 @@
 #include "rapt/apps/cli/train_watch.h"
 #include "rapt/base/checked.h"
 #include "rapt/base/text.h"
+#include "rapt/io/reader.h"
 #include "rapt/recipe/recipe_set.h"
 #include "rapt/use/metrics_file.h"
 #include "rapt/use/train_options.h"
@@ -84,11 +85,14 @@ TrainArgs train_args(Args& args) {
   a.stay = args.flag("watch-stay");
   a.watch = args.flag("watch") || a.stay || a.port;
   a.prompt = args.value("sample").value_or("\n");
+  a.timeline = args.value("timeline").value_or("");
+  a.plan_ranks = args.number("plan", 1, Dim{1} << 20);
+  for (const std::string& machine : args.values("plan-machine")) read_plan_machine(machine, a.machine);
   a.plan.recipe = args.operands(1, 1, "one recipe")[0];
-  if (!data_path) fail_usage("what to learn from? --data FILE, or a task: --data copy");
-  if (!out) fail_usage("where to? --out FOLDER gets the saved states and the model");
-  d.path = *data_path;
-  a.out = *out;
+  if (!data_path && !a.plan_ranks) fail_usage("what to learn from? --data FILE, or a task: --data copy");
+  if (!out && !a.plan_ranks) fail_usage("where to? --out FOLDER gets the saved states and the model");
+  d.path = data_path.value_or("");
+  a.out = out.value_or("");
   for (const std::string& s : settings) {
     if (s.starts_with("train.")) {
       const Setting setting = parse_setting(s.substr(6));
@@ -137,6 +141,31 @@ void report_end(const TrainArgs& a, const TrainResult& r) {
     print(concat("try: rapt classify ", folder, r.pictures ? " --image FILE\n" : " \"…\"\n"));
 }
 
+// What the first steps of a run do, when: a file for each rank (FILE, FILE.1 …), written when the run ends.
+class FirstSteps {
+ public:
+  FirstSteps(std::string path, Trainer& trainer) : path_(std::move(path)), rank_(trainer.comm().rank()) {
+    if (path_.empty()) return;
+    if (rank_ > 0) path_ += concat(".", rank_);
+    trainer.note_times(&times_, 10);
+  }
+  ~FirstSteps() {
+    if (path_.empty()) return;
+    try {
+      FileWriter out(path_, true);
+      out.write(times_.json(rank_));
+      out.commit();
+    } catch (const Error& e) {  // the training is worth more
+      note(e.what());
+    }
+  }
+
+ private:
+  std::string path_;
+  int rank_;
+  Timeline times_;
+};
+
 }  // namespace
 
 std::optional<TrainResult> train_once(Device& device, const TrainArgs& a, TrainRank* rank) {
@@ -150,6 +179,7 @@ std::optional<TrainResult> train_once(Device& device, const TrainArgs& a, TrainR
                        rank ? &rank->comm() : nullptr);
   reading.clear();
   const Dim resumed = training.open_folder(a.out, a.force, note);
+  const FirstSteps first_steps(a.timeline, *training.trainer);
   if (rank && !rank->speaks()) {  // trains along: rank 0 says and writes what there is
     stop_on_signals();
     if (!training.run({}, stop_asked)) return std::nullopt;
@@ -265,8 +295,13 @@ int run(Args& args) {
   std::optional<TrainWatch> page;
   std::optional<TrainResult> result;
   if (!one_of_several) a = train_args(args);
+  if (a && a->plan_ranks) {
+    print_train_plan(*a);
+    return 0;
+  }
   run_job(launch, [&](Comm& comm) {
     if (!a) a = train_args(args);  // what is wrong is said by one of the ranks
+    if (a->plan_ranks) fail_usage("--plan trains nothing: it is for one process, and counts ranks by itself");
     result = train_as_rank(comm, launch, *a, page);
   });
   if (result) report_end(*a, *result);
@@ -331,7 +366,17 @@ std::string help_text() {
       "                      what each head does, samples; --watch-port N (8642), --watch-stay: until\n"
       "                      Ctrl-C\n"
       "  --force             begin anew: what FOLDER holds of an earlier run is removed\n"
+      "  --timeline FILE     when each rank computed and sent in the first ten steps, for chrome://tracing\n"
+      "                      or ui.perfetto.dev (of rank 1: FILE.1)\n"
       "  -t, --threads N   -q, --quiet   --json\n"
+      "Before, without --data and --out:\n"
+      "  --plan RANKS        memory of a rank, bytes it sends in a step; nothing is read but the recipe, nor\n"
+      "                      trained. --batch, --length, --accumulate count as in a run\n"
+      "  --plan-machine K=V  time, too: flops=N (of a rank, a second), efficiency=X (0.4 of it), node=N\n"
+      "                      (ranks of a machine), link=N (bytes a second between them), network=N\n"
+      "                      (to others). What is not built, on paper: number=2 (bf16 beside f32 weights),\n"
+      "                      activation=N (bytes per token, layer and width), tensor=N, pipeline=N,\n"
+      "                      chunks=N, context=N ranks for one model; with commas, may come many times\n"
       "\n"
       "Keys of the training (--set train.KEY=VALUE):\n";
   TrainOptions o;

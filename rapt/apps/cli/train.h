@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "rapt/apps/cli/model_args.h"
+#include "rapt/use/train_plan.h"
 #include "rapt/use/training.h"
 
 namespace rapt::cli {
@@ -22,8 +23,14 @@ struct TrainArgs {
   bool watch = false, stay = false;  // --watch, --watch-stay
   std::optional<Dim> port;
   TrainWatch* page = nullptr;  // who shows it
+  std::string timeline;        // a file for what the first steps do, when
+  std::optional<Dim> plan_ranks;  // --plan: nothing is trained
+  PlanMachine machine;
 };
 TrainArgs train_args(Args& args);
+
+// What it would take of each rank, on standard output.
+void print_train_plan(const TrainArgs& args);
 
 struct TrainResult {
   Dim steps = 0, parameters = 0;
