@@ -81,9 +81,9 @@ const RaptMpi& open_module(const Launch& launch) {
 }
 
 // Between two looks whether something has come: a few at once, then sleeps, which grow once all that is on
-// its way should have moved. No sched_yield: on a busy machine it waits until everybody else had a turn, where a
-// sleeper is woken first. Beside ten busy processes on two cores, 20 small steps of two ranks under Open MPI
-// took 5 and 37 s with it, 2 and 3 s so.
+// its way should have moved. No sched_yield: on a busy machine it waits until everybody else had a turn,
+// where a sleeper is woken first. Beside ten busy processes on two cores, 20 small steps of two ranks under
+// Open MPI took 5 and 37 s with it, 2 and 3 s so.
 class Patience {
  public:
   explicit Patience(std::size_t bytes) : moving_until_(Clock::now() + std::chrono::nanoseconds(bytes)) {}
