@@ -7,10 +7,13 @@
 // are tokenized as models write them, and each token must be allowed. "first": the first answer with a
 // schema, all of whose masks are new (those that all schemas share have been made by the schema before: only
 // the very first request of a server pays them, see "shared"); "later": the same document once more.
+// Choosing a token is drawing it from random logits, mask and all: a list that hardly ends, of which no
+// likely token fits, so it is the worst case of greedy answers.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -19,6 +22,7 @@
 #include "rapt/text/grammar/constraint.h"
 #include "rapt/text/grammar/grammar.h"
 #include "rapt/text/tokenizer/tokenizer.h"
+#include "rapt/use/sampler.h"
 
 namespace {
 
@@ -41,6 +45,39 @@ void row(const char* name, std::vector<double> times) {
   };
   std::printf("| %-24s | %6zu | %8.1f | %8.1f | %8.1f | %8.1f | %8.1f |\n", name, times.size(),
               sum / static_cast<double>(times.size()), at(0.5), at(0.95), at(0.99), times.back());
+}
+
+constexpr const char* kPeople =
+    R"({"type": "array", "minItems": 900, "items": {"type": "object", "properties": {
+    "name": {"type": "string", "maxLength": 30}, "age": {"type": "integer", "minimum": 0, "maximum": 120},
+    "mood": {"enum": ["glad", "sad", "tired"]}, "zip": {"type": "string", "pattern": "^\\d{5}$"}},
+    "required": ["name", "age", "mood", "zip"], "additionalProperties": false}})";
+
+void choosing(const Tokenizer& tokenizer, const std::shared_ptr<const TokenTrie>& trie) {
+  const auto grammar = make_token_grammar(grammar_from_schema_text(kPeople), trie);
+  std::mt19937 draw(1);
+  std::normal_distribution<float> normal(0, 3);
+  std::vector<std::vector<float>> logits(16, std::vector<float>(static_cast<std::size_t>(tokenizer.size())));
+  for (auto& row : logits)
+    for (float& x : row) x = normal(draw);
+  for (const double temperature : {0.0, 1.0})
+    for (const bool form : {false, true}) {
+      SamplerOptions options;
+      options.temperature = temperature, options.top_k = 0, options.top_p = 1, options.min_p = 0;
+      Sampler sampler(options, 0);
+      const auto constraint = make_constraint(grammar, tokenizer.stops);
+      std::vector<double> times;
+      for (Dim i = 0; i < 600; ++i) {
+        const double start = micros();
+        const auto chosen = sampler.choose(logits[static_cast<std::size_t>(i % 16)], {}, i, -1,
+                                           {.allowed = {}, .constraint = form ? constraint.get() : nullptr});
+        if (form) constraint->accept(chosen.id);
+        times.push_back(micros() - start);
+      }
+      row((std::string(temperature > 0 ? "choose, T=1, " : "choose, greedy, ") + (form ? "form" : "free"))
+              .c_str(),
+          times);
+    }
 }
 
 }  // namespace
@@ -122,6 +159,7 @@ int main(int argc, char** argv) {
     row("mask, shared", shared);
     row("mask, first answer", cold);
     row("mask, later answers", warm);
+    choosing(*tokenizer, trie);
   } catch (const Error& e) {
     std::fprintf(stderr, "bench_schema: %s\n", e.what());
     return 1;

@@ -70,6 +70,9 @@ endforeach()
 set_source_files_properties(
     tests/grid.cc tests/naive_model.cc tests/bits_test.cc tests/schedules.cc PROPERTIES
     COMPILE_OPTIONS -O1 SKIP_UNITY_BUILD_INCLUSION ON)
+# Alone, so that the others keep their neighbours (threads_test.cc and views_test.cc do not go together).
+set_source_files_properties(rapt/apps/server/protocol_continue_test.cc PROPERTIES
+                            SKIP_UNITY_BUILD_INCLUSION ON)
 
 add_executable(rapt_tests tests/build_kind.cc)
 target_include_directories(rapt_tests PRIVATE ${PROJECT_SOURCE_DIR})

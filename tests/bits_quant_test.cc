@@ -81,8 +81,9 @@ std::unique_ptr<Model> in_blocks(const Model& from, DType format) {
 
 // `text` and others continue their sequences in the same passes, each in pieces of its own size; the
 // text's logits.
-std::vector<double> logits_beside(Device& device, const Model& model, const Text& text,
-                                  std::span<const Text> others, std::size_t place, Dim chunk, KvPool& cache) {
+std::vector<double> logits_beside(Device& device, const Model& model, const SomeText& text,
+                                  std::span<const SomeText> others, std::size_t place, Dim chunk,
+                                  KvPool& cache) {
   std::vector<double> out;
   const Dim T = static_cast<Dim>(text.tokens.size());
   Run run(device);
@@ -94,7 +95,7 @@ std::vector<double> logits_beside(Device& device, const Model& model, const Text
     Batch b;
     Dim mine = 0;
     for (std::size_t i = 0; i <= others.size(); ++i) {
-      const auto add = [&](const Text& t, Dim past, Dim count) {
+      const auto add = [&](const SomeText& t, Dim past, Dim count) {
         b.sequences.push_back({.first = static_cast<Dim>(tokens.size()),
                                .count = count,
                                .past = past,
@@ -120,14 +121,14 @@ std::vector<double> logits_beside(Device& device, const Model& model, const Text
     at += n;
   }
   cache.drop(text.id);
-  for (const Text& t : others) cache.drop(t.id);
+  for (const SomeText& t : others) cache.drop(t.id);
   return out;
 }
 
 // The text goes on after a beginning that another sequence computed.
-std::vector<double> logits_shared(Device& device, const Model& model, const Text& text, Dim shared,
+std::vector<double> logits_shared(Device& device, const Model& model, const SomeText& text, Dim shared,
                                   KvPool& cache, const std::vector<double>& alone) {
-  Text first = text;
+  SomeText first = text;
   first.id = 31;
   Run run(device);
   const auto pass = [&](std::uint64_t id, Dim from, Dim to) {
@@ -164,10 +165,10 @@ Count compare_everything(const Kernels& table, std::span<const DType> formats) {
   Model plain(recipe(), table.real);
   randomise(plain, 3);
   const Dim length[] = {75};
-  Text text = some_texts(plain.recipe, length, 5)[0];
+  SomeText text = some_texts(plain.recipe, length, 5)[0];
   text.prefix = 0;
   const Dim lengths[] = {9, 1, 40, 17};
-  std::vector<Text> others = some_texts(plain.recipe, lengths, 6);
+  std::vector<SomeText> others = some_texts(plain.recipe, lengths, 6);
   for (std::size_t i = 0; i < others.size(); ++i) others[i].id = 200 + i;
 
   for (DType format : formats) {
@@ -247,7 +248,7 @@ TEST(Bits, QuantizedLogitsAreNearThoseOfTheSameNumbersInFloat) {
   Model plain(all, device.real);
   randomise(plain, 3);
   const Dim length[] = {30};
-  const Text text = some_texts(plain.recipe, length, 5)[0];
+  const SomeText text = some_texts(plain.recipe, length, 5)[0];
   for (DType format : kWeights) {
     const std::unique_ptr<Model> blocks = in_blocks(plain, format);
     Model same(all, device.real);

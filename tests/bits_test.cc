@@ -129,7 +129,7 @@ Count compare_everything(const Kernels& table) {
     const bool big = subject.length > 500;
     Device one(table, {.threads = 1});
     const Dim length[] = {subject.length};
-    const Text text = some_texts(model.recipe, length, seed)[0];
+    const SomeText text = some_texts(model.recipe, length, seed)[0];
     const std::vector<double> alone = logits_of(one, model, {&text, 1});
     const std::size_t cols = alone.size() / text.tokens.size();
 
@@ -143,7 +143,7 @@ Count compare_everything(const Kernels& table) {
           for (Dim i = 0; i < batch; ++i)
             lengths.push_back(
                 1 + static_cast<Dim>(random_below(23, seed, static_cast<std::uint64_t>(batch * 100 + i))));
-          std::vector<Text> texts = some_texts(model.recipe, lengths, seed + 17);
+          std::vector<SomeText> texts = some_texts(model.recipe, lengths, seed + 17);
           const auto at = static_cast<std::size_t>(place == 0 ? 0 : place == 1 ? batch / 2 : batch - 1);
           texts[at] = text;
           texts[at].id = 7777;

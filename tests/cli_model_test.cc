@@ -497,6 +497,42 @@ TEST_F(CliModel, AdaptersStandBesideTheModel) {
   EXPECT_TRUE(has(scale.err, "'x' is no scale")) << scale.err;
 }
 
+// What a log says is not trusted: of two prompts the second one has no room. The first one is answered, and
+// the next line, too.
+TEST_F(CliModel, ReplayGoesOnBehindALineThatCannotBeAnswered) {
+  const Json said = parse_json(quiet("run " + toy + " 'the end' --temp 0 -n 5 --json").out);
+  const std::vector<Dim> ids = integers(*said.find("samples")->array()[0].find("ids"));
+  const auto list = [](const std::vector<Dim>& of) {
+    std::string out;
+    for (const Dim id : of) out += concat(out.empty() ? "[" : ",", id);
+    return out + "]";
+  };
+  std::string prompt = "[" + quiet("tokenize " + toy + " 'the end' --frame").out;
+  prompt.back() = ']';  // of the line
+  std::replace(prompt.begin(), prompt.end(), ' ', ',');
+  const auto line = [&](const char* id, const std::string& prompts, const std::string& choices) {
+    return concat(R"({"id":")", id,
+                  R"(","key":"","model":"toy","fingerprint":"none","route":"/completions",)",
+                  R"("template":"","created":0,"seed":0,"context":128,"form":"text","ignore_eos":false,)",
+                  R"("prompts":)", prompts, R"(,"choices":)", choices,
+                  R"(,"request":{"prompt":["the end","the end"],"temperature":0,"max_tokens":5}})", "\n");
+  };
+  const std::string choice =
+      concat(R"({"ids":)", list(ids), R"(,"hash":")", "0123456789abcdef", R"(","finish":"length"})");
+  put_file(path("log.jsonl"), line("cmpl-1", concat("[", prompt, ",", list(std::vector<Dim>(500, 5)), "]"),
+                                   concat("[", choice, ",", choice, "]")) +
+                                  line("cmpl-2", concat("[", prompt, "]"), concat("[", choice, "]")));
+  const Outcome o = quiet("replay '" + path("log.jsonl") + "' toy=" + toy + " --json -q");
+  EXPECT_EQ(o.code, 1) << o.err;
+  const Json told = parse_json(o.out);
+  EXPECT_EQ(told.find("failed")->integer(), 1) << o.out;
+  EXPECT_EQ(told.find("different")->integer(), 1) << o.out;
+  const Json::Array& why = told.find("differences")->array();
+  ASSERT_EQ(why.size(), 2u);
+  EXPECT_TRUE(has(std::string(why[0].find("why")->string()), "128")) << o.out;
+  EXPECT_TRUE(has(std::string(why[1].find("why")->string()), "the same tokens, other logits")) << o.out;
+}
+
 TEST_F(CliModel, FilesAreConvertedAndChecked) {
   const Outcome ok = quiet("check " + toy);
   EXPECT_EQ(ok.code, 0) << ok.err;

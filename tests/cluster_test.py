@@ -128,7 +128,7 @@ def check_kubernetes(rapt):
 
 # -------------------------------------------------------------------------------------------- their programs
 def check_with(name, *words, about=None):
-    """`about`: a program that says more than it is asked; only lines that name this count, but any of them."""
+    """`about`: of a program that says more than it is asked only lines with this count, but any of them."""
     program = shutil.which(words[0], path=os.environ["PATH"] + ":/usr/sbin")
     if not program:
         skipped.append(f"{name}: {words[0]} is not installed")

@@ -52,9 +52,9 @@ TEST(Grid, FusedEqualsNaive) {
     Model model(c.recipe, DType::f64), narrow(c.recipe, DType::f32);
     randomise(model, n);
     randomise(narrow, n);
-    const std::vector<Text> texts = some_texts(c.recipe, kLengths, n);
+    const std::vector<SomeText> texts = some_texts(c.recipe, kLengths, n);
     std::vector<double> expected;
-    for (const Text& t : texts)
+    for (const SomeText& t : texts)
       for (double v : naive_forward(model, {t.tokens, t.types, t.source, t.prefix})) expected.push_back(v);
     double largest = 0;
     Taps taps;
@@ -79,7 +79,7 @@ TEST(Grid, CachedEqualsUncachedBitForBit) {
     if (c.recipe.head.kind == HeadRecipe::Kind::classes) return;  // whole sequences only
     Model model(c.recipe, device.real);
     randomise(model, n);
-    const Text text = some_texts(c.recipe, kLengths, n)[0];
+    const SomeText text = some_texts(c.recipe, kLengths, n)[0];
     const std::vector<double> whole = logits_of(device, model, {&text, 1});
     for (Dim chunk : {1, 4}) {
       KvPool cache(model);
@@ -98,9 +98,9 @@ TEST(Grid, PackedEqualsSeparateBitForBit) {
   for_grid([&](const GridCase& c, std::size_t n) {
     Model model(c.recipe, device.real);
     randomise(model, n);
-    const std::vector<Text> texts = some_texts(c.recipe, kLengths, n);
+    const std::vector<SomeText> texts = some_texts(c.recipe, kLengths, n);
     std::vector<double> apart;
-    for (const Text& t : texts)
+    for (const SomeText& t : texts)
       for (double v : logits_of(device, model, {&t, 1})) apart.push_back(v);
     EXPECT_TRUE(same_bits(logits_of(device, model, texts), apart));
   });

@@ -53,7 +53,7 @@ struct World {
   std::vector<std::int32_t> tokens, source;
   explicit World(const Shape& s, Dim length = 400) : model(recipe_of(s), device.real) {
     randomise(model, 3);
-    const Text text = some_texts(model.recipe, {&length, 1}, 7)[0];
+    const SomeText text = some_texts(model.recipe, {&length, 1}, 7)[0];
     tokens = text.tokens;
     if (s.translates) source = text.source;
   }
@@ -226,7 +226,7 @@ TEST(KvPool, WhatIsLeftInFreedPagesIsNeverRead) {
   for (const Shape& shape :
        {Shape{}, Shape{.window = 40, .keep = 3}, Shape{.sinks = 2}, Shape{.window = 40, .key_bias = true},
         Shape{.translates = true}, Shape{.latent = true}, Shape{.window = 40, .keep = 3, .latent = true}})
-    for (DType format : kFormats) {
+    for (DType format : {DType::f32, DType::f16, DType::q4_0}) {
       SCOPED_TRACE(name_of(format));
       World w(shape, 300);
       KvPool fresh(w.model, format), used(w.model, format);
@@ -235,7 +235,7 @@ TEST(KvPool, WhatIsLeftInFreedPagesIsNeverRead) {
       for (const double x : w.read(used, 1, w.tokens, 300, 300)) ASSERT_TRUE(std::isnan(x));
       used.drop(1);
       randomise(w.model, 3);
-      for (const Dim chunk : {37, 1, 150}) {
+      for (const Dim chunk : {5, 150}) {
         EXPECT_EQ(wanted, w.read(used, 2, w.tokens, 150, chunk));
         used.drop(2);
       }
@@ -273,7 +273,7 @@ TEST(KvPool, DoublesStayDoubles) {
   Model model(recipe_of({.key_bias = true}), device.real);
   randomise(model, 3);
   const Dim length = 80;
-  const Text text = some_texts(model.recipe, {&length, 1}, 3)[0];
+  const SomeText text = some_texts(model.recipe, {&length, 1}, 3)[0];
   KvPool cache(model, DType::q4_0);
   EXPECT_EQ(cache.format(), DType::f64);
   EXPECT_EQ(logits_of(device, model, {&text, 1}), logits_cached(device, model, text, 1, cache));

@@ -110,7 +110,7 @@ TEST(Latent, TurnedMatricesSurviveFilesAndBlocks) {
   const TempFolder temp;
   write_model_folder(w.model, {}, temp / "folder", false);
   const Dim length = 13;
-  const std::vector<Text> texts = {{.tokens = w.tokens}};
+  const std::vector<SomeText> texts = {{.tokens = w.tokens}};
   const std::vector<double> exact = logits_of(w.device, w.model, texts);
   const auto distance = [&](const Checkpoint& c) {
     return nmse(logits_of(w.device, *c.model, texts), exact);

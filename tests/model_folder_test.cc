@@ -578,7 +578,7 @@ TEST(Classifier, PoolsTheRowsItSays) {
       bare.head = {.kind = HeadRecipe::Kind::none};
       Model hidden(bare, DType::f64);
       randomise(hidden, 3);  // the weights before the head have the same places, hence the same numbers
-      const std::vector<Text> texts = some_texts(r, kLengths, 4);
+      const std::vector<SomeText> texts = some_texts(r, kLengths, 4);
       const std::vector<double> got = logits_of(exact, m, texts), rows = logits_of(exact, hidden, texts);
       const Dim C = r.width;
       Dim first = 0;

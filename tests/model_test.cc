@@ -101,7 +101,7 @@ TEST(Model, StreamingFreesPagesAndKeepsTheBits) {
   Model model(recipe, device.real);
   randomise(model, 3);
   const Dim length[] = {400};
-  const Text text = some_texts(model.recipe, length, 3)[0];
+  const SomeText text = some_texts(model.recipe, length, 3)[0];
   const std::vector<double> whole = logits_of(device, model, {&text, 1});
   KvPool cache(model);
   rapt::Run run(device);

@@ -48,10 +48,10 @@ void randomise(Model& model, std::uint64_t seed, double gain) {
   }
 }
 
-std::vector<Text> some_texts(const Recipe& recipe, std::span<const Dim> lengths, std::uint64_t seed) {
-  std::vector<Text> texts;
+std::vector<SomeText> some_texts(const Recipe& recipe, std::span<const Dim> lengths, std::uint64_t seed) {
+  std::vector<SomeText> texts;
   for (std::size_t n = 0; n < lengths.size(); ++n) {
-    Text t;
+    SomeText t;
     t.id = 100 + n;
     t.prefix = std::min<Dim>(3, lengths[n]);
     auto draw = [&](std::uint64_t what, Dim i, Dim below) {
@@ -68,8 +68,8 @@ std::vector<Text> some_texts(const Recipe& recipe, std::span<const Dim> lengths,
   return texts;
 }
 
-PackedBatch::PackedBatch(std::span<const Text> texts) {
-  for (const Text& t : texts) {
+PackedBatch::PackedBatch(std::span<const SomeText> texts) {
+  for (const SomeText& t : texts) {
     const Dim count = static_cast<Dim>(t.tokens.size()), sources = static_cast<Dim>(t.source.size());
     batch.sequences.push_back(
         {.first = static_cast<Dim>(tokens.size()), .count = count, .prefix = t.prefix, .id = t.id});
@@ -116,13 +116,13 @@ std::vector<double> all_values(const Tensor& t) {
   return v;
 }
 
-std::vector<double> logits_of(Device& device, const Model& model, std::span<const Text> texts) {
+std::vector<double> logits_of(Device& device, const Model& model, std::span<const SomeText> texts) {
   Run run(device);
   const PackedBatch packed(texts);
   return all_values(forward(run, model, packed.batch, packed.source_or_null()));
 }
 
-std::vector<double> logits_cached(Device& device, const Model& model, const Text& text, Dim chunk,
+std::vector<double> logits_cached(Device& device, const Model& model, const SomeText& text, Dim chunk,
                                   KvPool& cache) {
   std::vector<double> all;
   const Dim T = static_cast<Dim>(text.tokens.size());

@@ -14,19 +14,19 @@ namespace rapt::test {
 // f64 models.
 void randomise(Model& model, std::uint64_t seed, double gain = 1);
 
-struct Text {  // one sequence
+struct SomeText {  // one sequence
   std::vector<std::int32_t> tokens, types, source;
   Dim prefix = 0;
   std::uint64_t id = 0;
 };
-std::vector<Text> some_texts(const Recipe& recipe, std::span<const Dim> lengths, std::uint64_t seed);
+std::vector<SomeText> some_texts(const Recipe& recipe, std::span<const Dim> lengths, std::uint64_t seed);
 
 // Texts as a batch; owns what the batch looks at.
 struct PackedBatch {
   std::vector<std::int32_t> tokens, types, source_tokens;
   Batch batch, source;
   bool has_source = false;
-  explicit PackedBatch(std::span<const Text> texts);
+  explicit PackedBatch(std::span<const SomeText> texts);
   PackedBatch(const PackedBatch&) = delete;
   const Batch* source_or_null() const { return has_source ? &source : nullptr; }
 };
@@ -39,8 +39,8 @@ KvPool make_cache(const Model& model);
 std::vector<double> all_values(const Tensor& t);
 // Logits of all texts in one pass; of one text in pieces of `chunk` through a cache (the first piece holds
 // the whole prefix).
-std::vector<double> logits_of(Device& device, const Model& model, std::span<const Text> texts);
-std::vector<double> logits_cached(Device& device, const Model& model, const Text& text, Dim chunk,
+std::vector<double> logits_of(Device& device, const Model& model, std::span<const SomeText> texts);
+std::vector<double> logits_cached(Device& device, const Model& model, const SomeText& text, Dim chunk,
                                   KvPool& cache);
 
 }  // namespace rapt::test

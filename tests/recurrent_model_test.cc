@@ -87,7 +87,7 @@ struct Trained {
   std::vector<double> gradients;
   std::vector<double> logits;
 };
-Trained train(Device& device, const Model& model, std::span<const Text> texts, bool recompute = false,
+Trained train(Device& device, const Model& model, std::span<const SomeText> texts, bool recompute = false,
               Taps* taps = nullptr) {
   const PackedBatch p(texts);
   Gradients gradients(model.real);
@@ -113,7 +113,7 @@ TEST(RecurrentModel, GradientsAreFiniteDifferences) {
     SCOPED_TRACE(name);
     Model model(recipe, DType::f64);
     randomise(model, 3);
-    const std::vector<Text> texts = some_texts(model.recipe, kLengths, 1);
+    const std::vector<SomeText> texts = some_texts(model.recipe, kLengths, 1);
     const Trained base = train(device, model, texts);
     const double step = 1e-5;
     std::size_t at = 0;
@@ -144,9 +144,9 @@ TEST(RecurrentModel, PlainCellsAreTheirFormula) {
   Model model(recurrent(R"({ "width": 6, "decoder": { "recurrent": { "cell": "rnn", "layers": 2 } } })"),
               DType::f64);
   randomise(model, 4);
-  const std::vector<Text> texts = some_texts(model.recipe, kLengths, 1);
+  const std::vector<SomeText> texts = some_texts(model.recipe, kLengths, 1);
   std::vector<double> want;
-  for (const Text& text : texts) {
+  for (const SomeText& text : texts) {
     std::vector<double> state[2] = {std::vector<double>(n), std::vector<double>(n)};
     for (const std::int32_t token : text.tokens) {
       std::vector<double> x;
@@ -191,7 +191,7 @@ TEST(RecurrentModel, PlainCellsComeBackFromAFolder) {
     const Checkpoint back = open_checkpoint(temp / name);
     EXPECT_TRUE(back.model->recipe == model.recipe);
     Device device({.threads = 1});
-    const std::vector<Text> texts = some_texts(model.recipe, kLengths, 2);
+    const std::vector<SomeText> texts = some_texts(model.recipe, kLengths, 2);
     EXPECT_EQ(logits_of(device, *back.model, texts), logits_of(device, model, texts));
   }
 }
@@ -204,12 +204,12 @@ TEST(RecurrentModel, BitsDependOnTheSequenceOnly) {
     SCOPED_TRACE(name);
     Model model(recipe);
     randomise(model, 5);
-    const std::vector<Text> texts = some_texts(model.recipe, kLengths, 2);
+    const std::vector<SomeText> texts = some_texts(model.recipe, kLengths, 2);
     const std::vector<double> all = logits_of(two, model, texts);
     const auto V = static_cast<std::size_t>(recipe.vocab);
     std::size_t at = 0;
     KvPool cache(model);
-    for (const Text& t : texts) {
+    for (const SomeText& t : texts) {
       const std::vector<double> mine(all.begin() + static_cast<std::ptrdiff_t>(at * V),
                                      all.begin() + static_cast<std::ptrdiff_t>((at + t.tokens.size()) * V));
       EXPECT_EQ(logits_of(one, model, {&t, 1}), mine);
@@ -245,11 +245,11 @@ TEST(RecurrentModel, DropoutGoesByCounter) {
     SCOPED_TRACE(name);
     Model model(recipe);
     randomise(model, 5);
-    const std::vector<Text> texts = some_texts(model.recipe, kLengths, 2);
+    const std::vector<SomeText> texts = some_texts(model.recipe, kLengths, 2);
     const std::vector<double> all = train(device, model, texts).logits;
     EXPECT_NE(all, logits_of(device, model, texts));
     std::size_t at = 0;
-    for (const Text& t : texts) {  // a sequence drops the same numbers in any company
+    for (const SomeText& t : texts) {  // a sequence drops the same numbers in any company
       const std::vector<double> mine = train(device, model, {&t, 1}).logits;
       EXPECT_EQ(std::memcmp(mine.data(), all.data() + at, mine.size() * sizeof(double)), 0);
       at += mine.size();
@@ -352,7 +352,7 @@ TEST(RecurrentModel, TranslatesGreedilyAndWithBeams) {
       const std::vector<std::int32_t> source = {3, 5, 2, 6, 4, 1};
       // After the start token and these, without a cache.
       auto logits = [&](const std::vector<std::int32_t>& answer) {
-        Text t{.tokens = {0}, .types = {}, .source = source};
+        SomeText t{.tokens = {0}, .types = {}, .source = source};
         t.tokens.insert(t.tokens.end(), answer.begin(), answer.end());
         const std::vector<double> all = logits_of(device, *c.model, {&t, 1});
         std::vector<double> last(all.end() - 7, all.end());
@@ -399,7 +399,7 @@ TEST(RecurrentModel, ShowsItsAlignment) {
     const AlignRecipe& a = *recipe.decoder->recurrent->attention;
     Model model(recipe);
     randomise(model, 7);
-    const std::vector<Text> texts = some_texts(model.recipe, kLengths, 3);
+    const std::vector<SomeText> texts = some_texts(model.recipe, kLengths, 3);
     const PackedBatch p(texts);
     Taps taps;
     std::vector<std::vector<double>> rows(p.tokens.size());
@@ -492,9 +492,9 @@ TEST(RecurrentModel, LearnsToReverseAndLooksWhereItShould) {
     Model model(r);
     init(model, 1);
     Optimizer optimizer(model, {.rate = 0.01, .beta2 = 0.98, .decay = 0});
-    auto batch_of = [&](std::uint64_t step, std::vector<Text>& texts, std::vector<std::int32_t>& want) {
+    auto batch_of = [&](std::uint64_t step, std::vector<SomeText>& texts, std::vector<std::int32_t>& want) {
       for (std::uint64_t i = 0; i < 16; ++i) {
-        Text t;
+        SomeText t;
         t.id = i;
         t.tokens = {0};
         const Dim n = 3 + static_cast<Dim>(random_below(4, 7, 100 * step + i));
@@ -512,7 +512,7 @@ TEST(RecurrentModel, LearnsToReverseAndLooksWhereItShould) {
     rapt::Run run(device);
     run.training = true;
     for (std::uint64_t step = 0; step < 160; ++step) {
-      std::vector<Text> texts;
+      std::vector<SomeText> texts;
       std::vector<std::int32_t> want;
       batch_of(step, texts, want);
       const PackedBatch p(texts);
@@ -529,7 +529,7 @@ TEST(RecurrentModel, LearnsToReverseAndLooksWhereItShould) {
     EXPECT_NEAR(first, std::log(12.0), 0.1);
     EXPECT_LT(last, 0.25);
 
-    std::vector<Text> texts;
+    std::vector<SomeText> texts;
     std::vector<std::int32_t> want;
     batch_of(1000, texts, want);
     const PackedBatch p(texts);

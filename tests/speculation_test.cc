@@ -77,6 +77,12 @@ std::vector<Case> cases() {
                        if ((t + answer.size()) % 3 == 0) allowed[0] &= ~(std::uint64_t{1} << t);
                    };
                  }});
+  for (const char* model : {"windows", "delta"})
+    for (const double temperature : {0.0, 1.0})
+      all.push_back({"constraint", model, DType::f32, [=](Request& r) {
+                       r.generate.sampler.temperature = temperature;
+                       r.constraint = std::make_shared<SaltedConstraint>(11);
+                     }});
   all.push_back({"forced", "windows", DType::f32, [](Request& r) { r.forced = {3, 9, 3, 9}; }});
   all.push_back({"stream", "gqa", DType::f32, [](Request& r) { r.stream = {.keep = 4, .window = 21}; }});
   all.push_back({"stream", "windows", DType::f16, [](Request& r) { r.stream = {.keep = 0, .window = 70}; }});

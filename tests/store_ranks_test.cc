@@ -20,7 +20,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-const std::string kFolder = "/runs/one";
+const std::string kShared = "/runs/one";
 
 // The n-th save's files (store_tools.h) and some more, in pieces of at most `piece` bytes.
 class PieceFiles final : public StateFiles {
@@ -168,20 +168,21 @@ std::vector<std::vector<Event>> saves_of(int ranks, std::int64_t saves) {
     const auto me = static_cast<std::size_t>(under.rank());
     NotingFs fs(disk, lock, events[me]);
     NotingComm comm(under, events[me]);
-    Store store(kFolder, fs);
+    Store store(kShared, fs);
     for (std::int64_t n = 1; n <= saves; ++n) {
       PieceFiles files(n, 700, me);
       const Stored stored = store.save(n * 10, files, state_of(n), comm);
-      EXPECT_EQ(stored.folder, concat(kFolder, "/step-", n * 10));
+      EXPECT_EQ(stored.folder, concat(kShared, "/step-", n * 10));
     }
     EXPECT_TRUE(store.blind().empty());
   });
   return events;
 }
 
-// The same calls on a new disk in another order: any that the ranks could have fallen in. A gather lets nobody
-// pass before all have come; what rank 0 tells waits for rank 0 only. `turn`: of the ranks that could go on, the
-// one that does. `waits`: false leaves rank 0 out of the first rule, as if it did not wait for the others.
+// The same calls on a new disk in another order: any that the ranks could have fallen in. A gather lets
+// nobody pass before all have come; what rank 0 tells waits for rank 0 only. `turn`: of the ranks that could
+// go on, the one that does. `waits`: false leaves rank 0 out of the first rule, as if it did not wait for the
+// others.
 void play(const std::vector<std::vector<Event>>& events, CrashFs& fs,
           const std::function<std::size_t(const std::vector<std::size_t>&)>& turn, bool waits = true) {
   std::vector<std::size_t> at(events.size()), gathers(events.size()), tells(events.size());
@@ -191,7 +192,7 @@ void play(const std::vector<std::vector<Event>>& events, CrashFs& fs,
   // The commit point: what rank 0 renamed is there for good.
   fs.after = [&](const CrashFs::Op& op) {
     if (op.kind == CrashFs::Kind::rename && op.to.starts_with("step-")) renamed = true;
-    if (op.kind == CrashFs::Kind::sync && op.path == kFolder && renamed) renamed = false, fs.promise(++saved);
+    if (op.kind == CrashFs::Kind::sync && op.path == kShared && renamed) renamed = false, fs.promise(++saved);
   };
   const auto make = [&](const Event& e) {
     switch (e.kind) {
@@ -246,21 +247,21 @@ std::function<std::size_t(const std::vector<std::size_t>&)> order(std::uint64_t 
   };
 }
 
-Found load(Fs& fs) { return load_checked(kFolder, fs, 2600); }
+Found load_shared(Fs& fs) { return load_checked(kShared, fs, 2600); }
 
 // The run goes on, on one rank.
-void go_on(CrashFs& fs) {
-  Store store(kFolder, fs);
+void go_on_alone(CrashFs& fs) {
+  Store store(kShared, fs);
   const auto newest = store.latest();
   const std::int64_t n = newest ? number_of(*newest) + 1 : 1, step = newest ? newest->step + 1 : 1;
   store.save(step, files_of(n, 2600), state_of(n));
-  const Found found = load(fs);
+  const Found found = load_shared(fs);
   if (found.newest != n || !found.right) fail("the save after the crash is not there");
-  for (const std::string& name : fs.list(kFolder))
+  for (const std::string& name : fs.list(kShared))
     if (name.starts_with(".tmp-")) fail("left over: ", name);
 }
 
-void report(const std::string& what, const Verdict& v) {
+void report_ranks(const std::string& what, const Verdict& v) {
   testing::Test::RecordProperty("counts", concat(what, ": ", v.text()));
   std::printf("[  COUNTS  ] %s: %s\n", what.c_str(), v.text().c_str());
 }
@@ -272,8 +273,9 @@ TEST(StoreRanks, NoPowerCutLosesAStateThatSeveralWrote) {
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
       CrashFs fs;
       play(events, fs, order(seed));
-      const Verdict v = replay_crashes(fs, {.load = load, .go_on = go_on, .random = 3, .seed = seed});
-      report(concat(ranks, " ranks, order ", seed), v);
+      const Verdict v =
+          replay_crashes(fs, {.load = load_shared, .go_on = go_on_alone, .random = 3, .seed = seed});
+      report_ranks(concat(ranks, " ranks, order ", seed), v);
       EXPECT_GE(v.distinct, 300u);
       EXPECT_EQ(v.failures(), 0u) << v.text();
     }
@@ -289,8 +291,8 @@ TEST(StoreRanks, CatchesAFileOfOneRankThatIsNotSynced) {
       return op.kind == CrashFs::Kind::sync && op.path.ends_with(file);
     };
     play(events, fs, order(5));
-    const Verdict v = replay_crashes(fs, {.load = load, .go_on = {}});
-    report(concat("caught: ", file, " not synced"), v);
+    const Verdict v = replay_crashes(fs, {.load = load_shared, .go_on = {}});
+    report_ranks(concat("caught: ", file, " not synced"), v);
     EXPECT_GT(v.lost, 0u) << file;
     EXPECT_EQ(v.invalid, 0u);
   }
@@ -302,8 +304,8 @@ TEST(StoreRanks, CatchesACommitThatDoesNotWaitForTheOthers) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     CrashFs fs;
     play(events, fs, order(seed), false);
-    const Verdict v = replay_crashes(fs, {.load = load, .go_on = {}});
-    report(concat("caught: rank 0 does not wait, order ", seed), v);
+    const Verdict v = replay_crashes(fs, {.load = load_shared, .go_on = {}});
+    report_ranks(concat("caught: rank 0 does not wait, order ", seed), v);
     lost += v.lost;
     EXPECT_EQ(v.invalid, 0u);
   }
@@ -314,12 +316,12 @@ TEST(StoreRanks, CatchesAFolderThatIsNotSyncedBeforeItsRename) {
   const auto events = saves_of(3, 4);
   CrashFs fs;
   fs.omit = [&](const CrashFs::Op& op) {
-    return op.kind == CrashFs::Kind::sync && op.path.starts_with(kFolder + "/.tmp-step-") &&
-           op.path.rfind('/') == kFolder.size();
+    return op.kind == CrashFs::Kind::sync && op.path.starts_with(kShared + "/.tmp-step-") &&
+           op.path.rfind('/') == kShared.size();
   };
   play(events, fs, order(4));
-  const Verdict v = replay_crashes(fs, {.load = load, .go_on = {}});
-  report("caught: folder not synced", v);
+  const Verdict v = replay_crashes(fs, {.load = load_shared, .go_on = {}});
+  report_ranks("caught: folder not synced", v);
   EXPECT_GT(v.lost, 0u);
 }
 
@@ -393,12 +395,15 @@ TEST(StoreRanks, RankZeroLooksAtWhatOthersWrote) {
       [&](int rank) -> std::unique_ptr<Fs> {
         return std::make_unique<HookFs>(real_fs(), [&, rank](const char* what, const std::string& path) {
           // The last moment before rank 0 asks for its length: somebody cuts it.
-          if (armed && rank == 0 && std::string_view(what) == "size" &&
+          if (rank == 0 && armed && std::string_view(what) == "size" &&
               path.ends_with("optimizer.safetensors"))
             std::filesystem::resize_file(path, 100);
         });
       },
-      [&](int) { return folder.path(); }, [&](int rank) { armed = armed || rank == 0; });
+      [&](int) { return folder.path(); },
+      [&](int rank) {
+        if (rank == 0) armed = true;
+      });
   for (const std::string& why : errors)
     EXPECT_THAT(why, AllOf(HasSubstr("rank 0 sees 100 bytes"), HasSubstr("step-10")));
   EXPECT_EQ(real_fs().list(folder.path()), (std::vector<std::string>{".lock", "step-10"}));
@@ -433,8 +438,8 @@ TEST(StoreRanks, PiecesMakeTheFilesThatWereWhole) {
     CrashFs in_pieces, whole;
     PieceFiles files(3, piece);
     const std::unique_ptr<Comm> one = alone();
-    const Stored a = Store(kFolder, in_pieces).save(7, files, state_of(3), *one),
-                 b = Store(kFolder, whole).save(7, files_of(3, 2600), state_of(3));
+    const Stored a = Store(kShared, in_pieces).save(7, files, state_of(3), *one),
+                 b = Store(kShared, whole).save(7, files_of(3, 2600), state_of(3));
     EXPECT_EQ(in_pieces.list(a.folder), whole.list(b.folder));
     for (const std::string& name : whole.list(b.folder))
       EXPECT_EQ(in_pieces.read(a.folder + "/" + name), whole.read(b.folder + "/" + name)) << name;

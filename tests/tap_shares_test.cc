@@ -143,14 +143,14 @@ constexpr Dim kLengths[] = {5, 9, 3, 12, 6};
 struct Made {
   Device device{{.threads = 2}};
   Model model;
-  std::vector<Text> texts;
+  std::vector<SomeText> texts;
   explicit Made(const Recipe& recipe) : model(recipe, device.real) {
     randomise(model, 3);
     texts = some_texts(model.recipe, kLengths, 7);
-    for (Text& t : texts)  // sources longer than texts: their rows are others
+    for (SomeText& t : texts)  // sources longer than texts: their rows are others
       if (!t.source.empty()) t.source.insert(t.source.end(), t.tokens.begin(), t.tokens.end());
   }
-  std::vector<double> pass(std::span<const Text> some, Taps& taps, const Want& want) {
+  std::vector<double> pass(std::span<const SomeText> some, Taps& taps, const Want& want) {
     rapt::Run run(device);
     run.taps = &taps;
     PackedBatch packed(some);
@@ -337,7 +337,7 @@ TEST(TapShares, MutedSharesAreChangedButNotSeen) {
 }
 
 // ------------------------------------------------------------------------------------------- edits in pieces
-std::vector<double> in_one(Made& m, const Text& text, std::span<const Edit> edits) {
+std::vector<double> in_one(Made& m, const SomeText& text, std::span<const Edit> edits) {
   Taps taps;
   const auto check = install_edits(taps, m.model, edits);
   const std::vector<double> result = m.pass({&text, 1}, taps, {});
@@ -355,7 +355,7 @@ std::vector<std::vector<double>> in_pieces(Made& m, std::span<Taps> taps, Dim pi
     Batch batch, source;
     std::vector<std::size_t> who;
     for (std::size_t i = 0; i < m.texts.size(); ++i) {
-      const Text& t = m.texts[i];
+      const SomeText& t = m.texts[i];
       const Dim count = std::min(piece, static_cast<Dim>(t.tokens.size()) - past);
       if (count <= 0) continue;
       batch.sequences.push_back(

@@ -30,7 +30,7 @@ bool same(const Values& a, const Values& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
 
-std::vector<Text> texts_of(const Model& model, Dim length = 40) {
+std::vector<SomeText> texts_of(const Model& model, Dim length = 40) {
   const Dim lengths[] = {length, 7, 19};
   return some_texts(model.recipe, lengths, 3);
 }
@@ -54,7 +54,7 @@ bool denormals_are_kept() {
 TEST(Threads, AThreadOlderThanTheDeviceGivesTheSameBits) {
   std::promise<Device*> made;
   const auto model = small_numbers();
-  const std::vector<Text> texts = texts_of(*model);
+  const std::vector<SomeText> texts = texts_of(*model);
   Values theirs;
   bool kept = false;
   std::thread older([&, device = made.get_future()]() mutable {
@@ -116,7 +116,7 @@ TEST(Threads, AnObserverRunsAPassInsideAPass) {
   Device device({.threads = 2});
   Model model(resolve(small_decoder()), device.real);
   randomise(model, 1);
-  const std::vector<Text> texts = texts_of(model);
+  const std::vector<SomeText> texts = texts_of(model);
   const Values plain = logits_of(device, model, texts);
   Taps taps;
   int seen = 0;
@@ -144,7 +144,7 @@ TEST(Threads, AForkedChildComputes) {
   Device device({.threads = 3});
   Model model(resolve(small_decoder()), device.real);
   randomise(model, 1);
-  const std::vector<Text> texts = texts_of(model);
+  const std::vector<SomeText> texts = texts_of(model);
   const Values plain = logits_of(device, model, texts);
   const auto same_in_child = [&] {
     return in_child(

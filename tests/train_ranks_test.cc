@@ -33,14 +33,14 @@ std::string exact(double x) {
   return text;
 }
 
-struct Outcome {
+struct RanksOutcome {
   std::vector<std::string> heard;              // by rank 0; of others every word is a mistake
   std::vector<std::vector<std::byte>> weights; // by rank, when it had finished
   std::vector<StoredFile> files;               // of the last state
   Json state;
 };
 
-struct Plan {
+struct RunPlan {
   Recipe recipe;
   TrainOptions options;
   const TrainData& data;
@@ -48,10 +48,10 @@ struct Plan {
 };
 
 // A run to its end, in a folder of its own or in one that is given.
-Outcome run_to_end(int ranks, const Plan& plan, const std::string& given = "") {
+RanksOutcome run_to_end(int ranks, const RunPlan& plan, const std::string& given = "") {
   const TempFolder own;
   const std::string folder = given.empty() ? own.path() : given;
-  Outcome out;
+  RanksOutcome out;
   out.weights.resize(static_cast<std::size_t>(ranks));
   run_ranks(ranks, [&](Comm& comm) {
     const DeviceOptions one{.threads = 1};
@@ -89,7 +89,7 @@ Outcome run_to_end(int ranks, const Plan& plan, const std::string& given = "") {
   return out;
 }
 
-void expect_same(const Outcome& many, const Outcome& one) {
+void expect_same(const RanksOutcome& many, const RanksOutcome& one) {
   EXPECT_EQ(many.heard, one.heard);
   EXPECT_EQ(many.state, one.state);
   ASSERT_EQ(many.files.size(), one.files.size());
@@ -103,8 +103,8 @@ void expect_same(const Outcome& many, const Outcome& one) {
 
 const Judged kJudged;
 
-// With looks, states, a moving average (of moments and of matrices that muon moves as a whole), and the mean of
-// the last states.
+// With looks, states, a moving average (of moments and of matrices that muon moves as a whole), and the mean
+// of the last states.
 TEST(TrainRanks, ARunIsThatOfOneRank) {
   TrainOptions averaged = options(12);
   averaged.accumulate = 5;
@@ -118,8 +118,8 @@ TEST(TrainRanks, ARunIsThatOfOneRank) {
   mean.optimizer.kind = OptimizerOptions::Kind::sgd;
   const Recipe wide = small("gpt2", {"width=48", "ffn=400", "dropout=0.1"});
   for (const TrainOptions& o : {averaged, muon, mean}) {
-    const Plan plan{.recipe = wide, .options = o, .data = kJudged};
-    const Outcome one = run_to_end(1, plan);
+    const RunPlan plan{.recipe = wide, .options = o, .data = kJudged};
+    const RanksOutcome one = run_to_end(1, plan);
     EXPECT_THAT(one.heard, testing::Contains(HasSubstr("judged 8: ")));
     EXPECT_THAT(one.heard, testing::Contains("saved 10"));
     for (const int ranks : {2, 3, 5, 8}) expect_same(run_to_end(ranks, plan), one);
@@ -140,8 +140,8 @@ TEST(TrainRanks, GoBackTogether) {
   const Bad data;
   TrainOptions o = options(10);
   o.accumulate = 4, o.save_every = 3;
-  const Plan plan{.recipe = small(), .options = o, .data = data};
-  const Outcome one = run_to_end(1, plan);
+  const RunPlan plan{.recipe = small(), .options = o, .data = data};
+  const RanksOutcome one = run_to_end(1, plan);
   EXPECT_THAT(one.heard, testing::Contains(HasSubstr("goes back to step 3")));
   for (const int ranks : {2, 3}) expect_same(run_to_end(ranks, plan), one);
 }
@@ -152,7 +152,7 @@ TEST(TrainRanks, StopAndSaveTogether) {
   TrainOptions o = options(12);
   o.accumulate = 6, o.save_minutes = 5;
   const Recipe recipe = small("gpt2", {"dropout=0.1"});
-  const Outcome whole = run_to_end(1, {.recipe = recipe, .options = o, .data = kJudged});
+  const RanksOutcome whole = run_to_end(1, {.recipe = recipe, .options = o, .data = kJudged});
   const TempFolder folder;
   std::vector<std::string> heard;
   const auto part = [&](int ranks, int asked, Dim after) {
@@ -213,7 +213,7 @@ TEST(TrainRanks, StatesAreCutAlikeByAnyNumber) {
   const TempFolder whole, cut;
   const Stored one = save(whole.path(), 1, kStateFile), parts = save(cut.path(), 1, 40'000);
   const std::vector<std::string> names = Store(cut.path()).names(parts);
-  EXPECT_THAT(names, testing::Contains("model-00001-of-00008.safetensors"));
+  EXPECT_THAT(names, testing::Contains("model-00001-of-00010.safetensors"));
   EXPECT_THAT(names, testing::Contains("model.safetensors.index.json"));
   EXPECT_THAT(names, testing::Contains("optimizer.safetensors.index.json"));
   EXPECT_THAT(Store(whole.path()).names(one), testing::Contains("model.safetensors"));
@@ -253,7 +253,7 @@ TEST(TrainRanks, NeedNoFolderInCommon) {
   TrainOptions o = options(6);
   o.accumulate = 4, o.save_every = 2;
   const Recipe recipe = small("gpt2");
-  const Outcome one = run_to_end(1, {.recipe = recipe, .options = o, .data = kJudged});
+  const RanksOutcome one = run_to_end(1, {.recipe = recipe, .options = o, .data = kJudged});
   const TempFolder folder, elsewhere;
   std::vector<std::string> said;
   for (const int ranks : {3, 2})  // the second only reads and judges

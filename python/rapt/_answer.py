@@ -26,6 +26,8 @@ def options_of(given, what):
     options = {name: value for name, value in given.items() if value is not None}
     if "stop" in options:
         stop = options["stop"]
+        if not isinstance(stop, (str, list, tuple)):
+            raise UsageError(f"stop: a text that ends the answer, or a list of them, not {stop!r}")
         options["stop"] = [stop] if isinstance(stop, str) else list(stop)
     if "logprobs" in options:
         asked = options["logprobs"]

@@ -6,6 +6,7 @@ import weakref
 
 from . import _rapt
 from ._errors import UsageError
+from ._options import named
 from ._progress import bar
 from ._values import Value
 
@@ -138,6 +139,7 @@ class Server:
         return f'<a href="{escape(self.url, True)}">{escape(self.url)}</a>'
 
 
+@named
 def serve(model="default", *, host="127.0.0.1", port=0, key=None, allow_host=(), allow_origin=(),
           insecure=False, context=None, cache="f16", parallel=None, pool=None, page=True, lab=False,
           lora=None, speculate=None, draft=None, chat_template=None, replay=True, replay_log=None,

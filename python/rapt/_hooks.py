@@ -29,7 +29,7 @@ def _pairs(functions, what):
         return []
     pairs = functions.items() if hasattr(functions, "items") else functions
     out = []
-    for pair in pairs:
+    for pair in pairs if hasattr(pairs, "__iter__") else [pairs]:
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)
                 and callable(pair[1])):
             raise UsageError(f"{what} is a dict of names and functions, or a list of such pairs")

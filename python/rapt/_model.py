@@ -10,6 +10,7 @@ from . import _rapt
 from ._answer import Answer, Stream, answer_of, options_of, piece_of, score_of
 from ._arrays import array
 from ._errors import Error, UsageError
+from ._options import named, text_of
 from ._progress import bar
 from ._values import Value
 
@@ -74,8 +75,12 @@ def _windows(streaming):
         from ._options import check
         check(streaming, ("keep", "window"), "streaming")
         return int(streaming.get("keep", 4)), int(streaming.get("window", 0))
-    keep, window = streaming
-    return int(keep), int(window)
+    try:
+        keep, window = streaming
+        return int(keep), int(window)
+    except (TypeError, ValueError):
+        raise UsageError(f"streaming: {streaming!r}; give True, or (keep, window): so many first tokens and "
+                         "last ones") from None
 
 
 def _lora_words(lora):
@@ -110,6 +115,7 @@ class Adapter:
                         "model.adapter(path)")
 
 
+@named
 def load(name="default", *, context=None, cache="f32", threads=None, device=None, exact=False, streaming=None,
          lora=None, speculate=None, draft=None, progress=None):
     """Opens a model: a GGUF file, a Hugging Face folder, a llama2.c file, the folder of a training, a name in
@@ -130,10 +136,13 @@ def load(name="default", *, context=None, cache="f32", threads=None, device=None
     >>> m.family, m.context, m.has_tokenizer
     ('llama', 256, True)
     """
+    if context is not None and not (hasattr(context, "__index__") and context >= 1):
+        raise UsageError(f"context: {context!r}; tokens of prompt and answer together, a whole number of at "
+                         "least 1")
     speculate = _speculates(speculate, draft)
     name, lora = os.fspath(name), _lora_words(lora)
     with bar(progress, "loading") as told:
-        state = _rapt.open_model(name, _device(threads, device), exact, _windows(streaming), lora,
+        state = _rapt.open_model(name, _device(threads, device), bool(exact), _windows(streaming), lora,
                                  told if told.named else None)
         if draft is not None and not isinstance(draft, Model):
             draft = Model._of(_rapt.open_model(os.fspath(draft), state.device, False, None, [],
@@ -390,6 +399,8 @@ class Model:
         several = options.get("samples") is not None
         options = options_of(options, "generate")
         if on_token is not None:
+            if not callable(on_token):
+                raise UsageError(f"on_token: a function of a piece of the answer is wanted, not {on_token!r}")
             options["speculate"] = False  # it may end the answer behind any token
         ask, ids, chat = self._ask(prompt, options, on_token is not None, special, variables, hooks)
         told = None
@@ -489,6 +500,7 @@ class Model:
         >>> p.windows, 1 < p.value < 512
         (4, True)
         """
+        text_of(text, "perplexity")
         with bar(progress, "perplexity") as told:
             value, error, loss, windows, tokens = _rapt.perplexity(
                 self._state, text, min(512, self.context) if window is None else window,
@@ -535,6 +547,7 @@ class Model:
     def fill(self, text, top=5):
         """Of a model of masked words: for each mask in the text, as the vocabulary spells it ("[MASK]"), the
         `top` most probable words: a list of Guess."""
+        text_of(text, "fill")
         return [[Guess(word=word, probability=p, id=id, text=whole) for id, p, word, whole in guesses]
                 for guesses in _rapt.fill(self._state, text, top)]
 
@@ -690,20 +703,22 @@ def _translation(line, raw):
                        source_ids=raw["source_ids"], answers=answers, alignment=look)
 
 
-def ids_of(x):
+def ids_of(x, what="a prompt is a text, a list of token ids, or a list of messages "
+                 '[{"role": "user", "content": "…"}]'):
     """Token ids of whatever holds whole numbers: a list, an array, a tensor."""
     if hasattr(x, "tolist"):
         x = x.tolist()
     try:
         return [i.__index__() for i in x]
     except (TypeError, AttributeError):
-        raise UsageError("a prompt is a text, a list of token ids, or a list of messages "
-                         '[{"role": "user", "content": "…"}]') from None
+        raise UsageError(what) from None
 
 
 def _several(texts, what):
     if isinstance(texts, str):
         raise UsageError(f"{what}: one text, where a list of them is wanted")
+    if not hasattr(texts, "__iter__"):
+        raise UsageError(f"{what}: a list of texts is wanted, not {texts!r}")
     return list(texts)
 
 

@@ -4,7 +4,10 @@ import os
 
 from . import _rapt
 from ._errors import NotFound, UsageError
+from ._options import text_of
 from ._progress import bar
+
+_IDS = "token ids are whole numbers: a list of them, an array, a tensor"
 
 
 class Tokenizer:
@@ -56,22 +59,23 @@ class Tokenizer:
     def encode(self, text, *, special=False, frame=False):
         """Ids. `special`: names of special tokens in the text become these tokens (else they are text like
         any other); `frame`: with what the model expects around a text: BOS, EOS, [CLS] … [SEP]."""
+        text_of(text, "encode")
         return self._handle.encode(text, special, frame)
 
     def decode(self, ids, *, special=False):
         """The text of ids; `special`: control tokens are written out."""
         from ._model import ids_of
-        return self._handle.decode(ids_of(ids), special)
+        return self._handle.decode(ids_of(ids, _IDS), special)
 
     def texts(self, ids):
         """A text for each token. Where a character has several tokens, it stands at the last of them."""
         from ._model import ids_of
-        return self._handle.texts(ids_of(ids))
+        return self._handle.texts(ids_of(ids, _IDS))
 
     def frame(self, ids):
         """Ids with what the model expects around a text."""
         from ._model import ids_of
-        return self._handle.frame(ids_of(ids))
+        return self._handle.frame(ids_of(ids, _IDS))
 
     def bytes(self, id):
         """What one token stands for; perhaps a part of a character."""

@@ -187,9 +187,10 @@ struct Heartbeat::State {
       if (other->beats != s.beats) s.beats = other->beats, s.beat = now;
       const double silent = std::chrono::duration<double>(now - s.beat).count();
       const bool alive = silent < dead;
-      // A lower rank that waits in the same call tells it.
-      if (alive && r < rank && other->calls == calls) return;
-      if (other->calls >= calls && alive) continue;
+      // Who waits is not who is waited for, though it may wait in an earlier call; the lowest of them tells.
+      const bool waits_too = other->calls % 2 == 1;
+      if (alive && waits_too && r < rank) return;
+      if (alive && (waits_too || other->calls >= calls)) continue;
       behind.push_back(r);
       const double at = static_cast<double>(std::max(unix_ms(), other->since) - other->since) / 1000;
       lines.push_back(
@@ -210,7 +211,7 @@ struct Heartbeat::State {
     named_in = calls, named_since = waits_since, named_many = behind.size() != 1;
     if (behind.empty()) {
       named = "the ranks";
-      return tell(concat("all ", ranks, " ranks wait in the same call for ", seconds(waited),
+      return tell(concat("all ", ranks, " ranks have waited for each other for ", seconds(waited),
                          ": what they send does not arrive; look at the network between their machines"));
     }
     named = behind.size() == 1 ? concat("rank ", behind[0], " of ", ranks)

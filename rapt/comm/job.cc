@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A job from its connection to its end, orderly or with one message.
 #include "rapt/comm/job.h"
 
 #include <algorithm>
@@ -16,13 +17,22 @@ std::unique_ptr<Comm> connect(const Launch& launch) {
 }
 
 void run_job(const Launch& launch, const std::function<void(Comm&)>& f) {
-  const std::unique_ptr<Comm> comm = connect(launch);
+  const auto let_rank_0_speak = [&] {
+    if (launch.rank > 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1000 + 100 * std::min(launch.rank, 20)));
+  };
+  std::unique_ptr<Comm> comm;
+  try {
+    comm = connect(launch);
+  } catch (const Error&) {
+    let_rank_0_speak();
+    throw;
+  }
   try {
     f(*comm);
   } catch (const std::exception& e) {
     if (comm->size() == 1) throw;
-    if (comm->rank() > 0)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1000 + 100 * std::min(comm->rank(), 20)));
+    let_rank_0_speak();
     comm->abort(e.what());
   }
 }

@@ -174,13 +174,17 @@ Launch find_launch(const Environment& environment) {
   const Reader env(environment);
   std::optional<Launch> found = read(env, kOpenMpi);
   if (found) found->mpi = "openmpi";
-  if (!found && (found = read(env, kMpich))) found->mpi = "mpich";
+  if (!found) {
+    found = read(env, kMpich);
+    if (found) found->mpi = "mpich";
+  }
   // torchrun may be a task of srun itself, and is then the one that counts.
   if (!found && env.has("TORCHELASTIC_RUN_ID")) found = read(env, kTorchrun);
   if (!found && in_slurm_step(env)) {
     Names names = kSlurm;
     if (!env.has(names.ranks)) names.ranks = "SLURM_NTASKS";
-    if ((found = read(env, names))) read_slurm(env, *found);
+    found = read(env, names);
+    if (found) read_slurm(env, *found);
   }
   if (!found) found = read(env, kTorchrun);
   if (!found) return {};

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Every call is two exchanges: headers of all with all, then the bytes.
 #include "rapt/comm/links.h"
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+// SPDX-License-Identifier: Apache-2.0
 // What a module for one MPI library offers: a shared object beside the program (rapt_mpi_openmpi.so,
 // rapt_mpi_mpich.so), opened only where that library's launcher started the program, which is therefore
 // linked to none. The types of an MPI stay inside. All functions but `message` return 0 or an error's number.

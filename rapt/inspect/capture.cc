@@ -254,8 +254,7 @@ Capture capture(Device& device, const Model& model, std::span<const Asked> asked
   });
   Run run(device);
   run.taps = &taps;
-  const Batch from{.tokens = source,
-                   .sequences = {{.first = 0, .count = S, .adapters = options.adapters}}};
+  const Batch from{.tokens = source, .sequences = {{.first = 0, .count = S, .adapters = options.adapters}}};
   Batch batch = batch_of(model, ids);
   for (Sequence& s : batch.sequences) s.adapters = options.adapters;
   if (!results && !classes) batch.want = kWantLast;

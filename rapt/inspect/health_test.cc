@@ -280,7 +280,7 @@ TEST(Health, ARepeatedTokenHasNoSink) {
   Device device({.threads = 1});
   Model model(decoder(rotary()), device.real);
   randomise(model, 3, 2);
-  Text text{.tokens = std::vector<std::int32_t>(64, 7)};
+  SomeText text{.tokens = std::vector<std::int32_t>(64, 7)};
   const PackedBatch packed({&text, 1});
   // Equal keys for every position: what is left of a sink would be the meter's.
   for (Weight& w : model.weights)

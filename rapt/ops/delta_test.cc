@@ -138,12 +138,12 @@ TEST(GatedDelta, NormsOfTheState) {
   EXPECT_LT(nmse(values_of(norms), expected), 1e-12);
 }
 
-// Pages of one sequence, all there; what the op may not read is poisoned.
-struct Pages {
+// StatePages of one sequence, all there; what the op may not read is poisoned.
+struct StatePages {
   Dim chunks;
   std::vector<float> rows, states;
   std::vector<std::int32_t> row_ids, state_ids;
-  Pages(const GatedDeltaSpec& s, Dim length)
+  StatePages(const GatedDeltaSpec& s, Dim length)
       : chunks((length + kChunkRows - 1) / kChunkRows),
         rows(at(chunks * kChunkRows * s.row_values()), NAN),
         states(at(chunks * s.state_values()), NAN) {
@@ -179,7 +179,7 @@ TEST(GatedDelta, BitsDoNotDependOnPieces) {
     const Tensor expected = gated_delta(run, spec, {q, k, v, g, beta}, whole, nullptr, &expected_norms);
     for (const std::vector<Dim>& pieces :
          {std::vector<Dim>{300}, {1}, {3}, {64}, {63, 1}, {70, 200, 1, 29}, {128, 100}, {5, 140}}) {
-      Pages pages(spec, T);
+      StatePages pages(spec, T);
       Dim past = 0;
       for (std::size_t i = 0; past < T; ++i) {
         const Dim n = std::min(pieces[i % pieces.size()], T - past);
@@ -254,7 +254,7 @@ TEST(GatedDelta, RefusesWhatDoesNotFit) {
   EXPECT_THROW(gated_delta(run, spec, {q, q, v, g, g}, sequences_of({2, 4})), Error);
   EXPECT_THROW(gated_delta(run, spec, {q, q, v, g, g}, sequences_of({2})), Error);
   EXPECT_THROW(gated_delta(run, {2, 3, 3, 4}, {q, q, v, g, g}, sequences_of({5})), Error);
-  Pages pages(spec, 5);
+  StatePages pages(spec, 5);
   const ChunkPages view = pages.view(spec);
   EXPECT_THROW(gated_delta(run, spec, {q, q, v, g, g}, sequences_of({2, 3}), &view), Error);
   const std::vector<Sequence> later = {{.first = 0, .count = 5, .past = 60}};

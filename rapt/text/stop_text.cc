@@ -11,8 +11,9 @@ std::string StopText::push(std::string_view text) {
   if (found_) return {};
   held_ += text;
   std::size_t cut = std::string::npos;
-  for (const std::string& s : stops_)
-    if (!s.empty()) cut = std::min(cut, held_.find(s));
+  for (std::size_t i = 0; i < stops_.size(); ++i)
+    if (const std::size_t at = held_.find(stops_[i]); !stops_[i].empty() && at < cut)
+      cut = at, which_ = static_cast<int>(i);
   if (cut != std::string::npos) {
     found_ = true;
     held_.resize(cut);

@@ -14,11 +14,13 @@ class StopText {
   std::string push(std::string_view text);
   std::string finish();  // what was held back
   bool found() const { return found_; }
+  int which() const { return which_; }  // of them it was; -1 before
 
  private:
   std::span<const std::string> stops_;
   std::string held_;
   bool found_ = false;
+  int which_ = -1;
 };
 
 }  // namespace rapt

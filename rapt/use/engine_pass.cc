@@ -523,6 +523,7 @@ void Engine::State::close(Job& job, std::size_t i, Finish why) {
   rest += s.stop.finish();
   s.out.finish = s.stop.found() ? Finish::stop : why;
   s.out.stop_text = s.stop.found();
+  s.out.stop_number = s.stop.which();
   s.out.text += rest;
   if (!rest.empty())
     events.push_back({.kind = Event::Kind::token,

@@ -196,12 +196,17 @@ TEST(StopText, HoldsBackWhatMayBecomeAStop) {
   EXPECT_EQ(t.push("\n"), "");
   EXPECT_EQ(t.push("\nrest"), "");
   EXPECT_TRUE(t.found());
+  EXPECT_EQ(t.which(), 1);
   EXPECT_EQ(t.push("more"), "");
   EXPECT_EQ(t.finish(), "");
   StopText u(stops);
   EXPECT_EQ(u.push("abcE"), "abc");
   EXPECT_EQ(u.finish(), "E");
   EXPECT_FALSE(u.found());
+  EXPECT_EQ(u.which(), -1);
+  StopText first(stops);  // the earlier one, whatever their order
+  EXPECT_EQ(first.push("x\n\nyEND"), "x");
+  EXPECT_EQ(first.which(), 1);
   const std::vector<std::string> twice = {"aab"};
   StopText v(twice);
   EXPECT_EQ(v.push("aa"), "");

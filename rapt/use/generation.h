@@ -50,6 +50,7 @@ struct Generated {
   std::vector<TokenChoice> tokens;  // where log-probabilities were asked for
   Finish finish = Finish::stop;
   bool stop_text = false;  // one of GenerateOptions::stops ended it
+  int stop_number = -1;  // … which one
   std::int32_t stop_id = -1;  // the id that ended it, where one did (not of beams)
   double score = 0;  // beams: sum of log-probabilities over the penalty
   std::uint64_t hash = kNothingChosen;  // add_choice

@@ -33,8 +33,8 @@ struct StoredFile {
   std::vector<std::byte> bytes;
 };
 
-// The files of a state as they are made, piece by piece, so that saving takes the memory of a piece and not of
-// a state. Of several ranks each has one, and files() is alike on all.
+// The files of a state as they are made, piece by piece, so that saving takes the memory of a piece and not
+// of a state. Of several ranks each has one, and files() is alike on all.
 class StateFiles {
  public:
   struct File {

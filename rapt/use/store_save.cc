@@ -77,14 +77,14 @@ class Writer {
         fail(path, ": has ", there, " bytes after ", now_.bytes, " were written and synced");
       now_.hash = hash_.value();
       written.push_back(now_);
-    } catch (const std::exception& e) {
+    } catch (const Error& e) {
       give_up(e.what());
     }
   }
   void sync_folder() {
     if (why.empty()) try {
         fs_.sync_folder(folder_);
-      } catch (const std::exception& e) {
+      } catch (const Error& e) {
         give_up(e.what());
       }
   }
@@ -223,7 +223,7 @@ Stored Store::save(std::int64_t step, StateFiles& source, const Json& state, Com
   bool sees = true;
   if (me > 0) try {
       sees = fs_.exists(path(temporary));
-    } catch (const std::exception&) {
+    } catch (const Error&) {
       sees = false;
     }
   std::vector<std::size_t> writers;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Words and flags as bytes: a length, then the text.
 #include "rapt/use/together.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a state: model.safetensors and optimizer.safetensors, cut into several where they are large, by
-// the tensors and their order alone, so that their bytes do not depend on the ranks. They are made in pieces of
-// whole rows: what ranks keep of a piece (each has all weights, and the moments of some) meets at the rank that
-// writes it.
+// The files of a state: model.safetensors and optimizer.safetensors, cut into several where they are large,
+// by the tensors and their order alone, so that their bytes do not depend on the ranks. They are made in
+// pieces of whole rows: what ranks keep of a piece (each has all weights, and the moments of some) meets at
+// the rank that writes it.
 #include <algorithm>
 #include <cstring>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A state's small values, and back from its files: what a resumed run needs, whether it may go on, the averages
-// at a run's end.
+// A state's small values, and back from its files: what a resumed run needs, whether it may go on, the
+// averages at a run's end.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -14,8 +14,8 @@
 namespace rapt {
 namespace {
 
-// Tensors of a saved state, by name, one file in memory at a time: model.safetensors or, where it was cut, the
-// one that model.safetensors.index.json says.
+// Tensors of a saved state, by name, one file in memory at a time: model.safetensors or, where it was cut,
+// the one that model.safetensors.index.json says.
 class StateTensors {
  public:
   StateTensors(const Store& store, const Stored& stored, const std::string& stem)

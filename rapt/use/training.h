@@ -40,10 +40,10 @@ Recipe fill_plan(TrainingPlan& plan);
 class TrainingRun {
  public:
   using Say = std::function<void(const std::string&)>;
-  // Reads the data and makes the model; what does not fit the machine's memory is refused before it is
-  // made. `note` hears what was chosen otherwise than the recipe says. With `comm`, one of several ranks, each
-  // of which has one (train.h): all calls but sample() are calls of them all, folders are rank 0's, and what
-  // is said or heard is so on rank 0.
+  // Reads the data and makes the model; what does not fit the machine's memory is refused before it is made.
+  // `note` hears what was chosen otherwise than the recipe says. With `comm`, one of several ranks, each of
+  // which has one (train.h): all calls but sample() are calls of them all, folders are rank 0's, and what is
+  // said or heard is so on rank 0.
   TrainingRun(Device& device, TrainingPlan plan, const Say& note = {}, Comm* comm = nullptr);
 
   // Where states are saved: one run at a time. `anew`: what an earlier run left there is removed. Returns

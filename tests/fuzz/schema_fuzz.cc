@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes as a schema, a pattern or a grammar in GBNF: they compile with bounded work or end in
 // rapt::Error, and what compiles can be followed: a text of it by chance is accepted, every mask is what its
-// tokens say one by one, and whatever is chosen from masks never leads where nothing is allowed. What a schema
-// allows as arguments of a call are objects, and it allows them anyway. The first byte chooses; what stands
-// behind the last 0xFE byte chooses tokens.
+// tokens say one by one, and whatever is chosen from masks never leads where nothing is allowed. What a
+// schema allows as arguments of a call are objects, and it allows them anyway. The first byte chooses; what
+// stands behind the last 0xFE byte chooses tokens.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -271,6 +271,40 @@ def test_errors_are_python_s_own(tmp_path):
         rapt.load("default").generate("a", temperature="hot")
 
 
+WRONG = [  # what is asked for, and what the refusal must say
+    (lambda m: rapt.load("default", contxt=3), "did you mean 'context'"),
+    (lambda m: rapt.serve("default", prt=3), "did you mean 'port'"),
+    (lambda m: rapt.load("default", context=-1), "context: -1"),
+    (lambda m: rapt.load("default", context="a"), "context: 'a'"),
+    (lambda m: rapt.load("default", streaming=3), "keep, window"),
+    (lambda m: rapt.load("default", streaming=(4,)), "keep, window"),
+    (lambda m: m.generate("a", stop=5), "stop: a text"),
+    (lambda m: m.generate("a", on_token=5), "on_token: a function"),
+    (lambda m: m.generate("a", hooks=5), "hooks is a dict"),
+    (lambda m: m.generate("a", max_new_tokens=5), "did you mean 'max_tokens'"),
+    (lambda m: m.embed(5), "embed: a list of texts"),
+    (lambda m: m.batch(5), "batch: a list of texts"),
+    (lambda m: m.perplexity(5), "perplexity: a text is wanted, not 5"),
+    (lambda m: m.fill(5), "fill: a text is wanted"),
+    (lambda m: m.tokenizer.encode(b"a"), "encode: a text is wanted"),
+    (lambda m: m.tokenizer.decode("abc"), "token ids are whole numbers"),
+    (lambda m: rapt.serve("default", port="x"), "port: 'x'"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_wrong_arguments_are_told_in_words(model, number):
+    call, words = WRONG[number]
+    with pytest.raises(rapt.UsageError) as error:
+        call(model)
+    assert words in str(error.value)
+
+
+def test_a_place_that_cannot_be_written_is_our_error(model):
+    with pytest.raises(rapt.Error, match="/proc/x"):
+        model.save("/proc/x")
+
+
 def test_models_in_memory_are_not_pickled():
     made = rapt.Model("gpt2", width=32, layers=1, heads=2, vocab=64, context=32)
     with pytest.raises(rapt.UsageError, match="save it first"):
@@ -320,6 +354,23 @@ def test_serve(model):
         expected = rapt.load("default", cache="f16").generate("ROMEO:", max_tokens=8, temperature=0)
         assert said["choices"][0]["text"] == str(expected)
         assert said["usage"]["completion_tokens"] == expected.openai()["usage"]["completion_tokens"]
+        messages = [{"role": "user", "content": "ROMEO:"}]
+        short = {"model": "small", "temperature": 0}
+        for told in (  # every vendor's form is there, with the same words
+                ask("/v1/chat/completions", {**short, "messages": messages, "max_tokens": 8})
+                ["choices"][0]["message"]["content"],
+                ask("/v1/messages", {**short, "messages": messages, "max_tokens": 8})["content"][0]["text"],
+                ask("/v1/responses", {**short, "input": "ROMEO:", "max_output_tokens": 8})
+                ["output"][0]["content"][0]["text"],
+                ask("/api/generate", {"model": "small", "prompt": "ROMEO:", "stream": False,
+                                      "options": {"num_predict": 8, "temperature": 0}})["response"]):
+            assert told == str(expected)
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["yes", "no"]}}}
+        told = ask("/v1/chat/completions", {**short, "messages": messages, "response_format": form})
+        assert told["choices"][0]["message"]["content"] in ('"yes"', '"no"')
+        looked = ask("/v1/look", {"model": "small", "ids": expected.prompt, "want": ["tokens"]})
+        assert looked["tokens"]["ids"] == expected.prompt
+        assert ask("/v1/monitor?once=1")["models"]
         url = server.url
     assert server.closed and any(line.get("model") == "small" for line in heard)
     with pytest.raises(urllib.error.URLError):

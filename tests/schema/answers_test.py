@@ -198,7 +198,8 @@ def inside(args):
         with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
             template.write(TOOLS_TEMPLATE)
             template.flush()
-            with Server(args, *flags, "--queue-wait", "600", "--chat-template", template.name, models=[f"m={model}"]) as server:
+            flags += ["--queue-wait", "600", "--chat-template", template.name]
+            with Server(args, *flags, models=[f"m={model}"]) as server:
                 run(server, Asker(server, schemas, draw, "m"), count, judge)
                 if server.stop() != 0:
                     judge.faults.append(f"the server ended badly: {server.errors()[-1000:]}")

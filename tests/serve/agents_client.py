@@ -38,8 +38,8 @@ def weather(city: Literal["Bonn", "Köln"], days: Literal[1, 2]) -> str:
 def agent_of(model):
     return Agent(name="adviser", instructions="Ask for the weather, then say what to take.", model=model,
                  tools=[weather], output_type=Advice,
-                 model_settings=ModelSettings(tool_choice="required", max_tokens=300, parallel_tool_calls=False,
-                                              extra_body={"seed": 5}))
+                 model_settings=ModelSettings(tool_choice="required", parallel_tool_calls=False,
+                                              max_tokens=300, extra_body={"seed": 5}))
 
 
 def check(result, before, what):

@@ -202,7 +202,7 @@ def main():
         parse.add_argument("--count", type=int, default=2000)
         parse.add_argument("--seed", type=int, default=1)
         parse.add_argument("--pool", default="160K")
-        parse.add_argument("--draft", action="store_true", help="the model itself guesses, instead of a look-up")
+        parse.add_argument("--draft", action="store_true", help="the model itself guesses, no look-up")
     args = arguments(__doc__, more)
     draw = random.Random(args.seed)
     beginnings = [text(draw, n) for n in (10, 30, 60, 120, 120)]
@@ -218,8 +218,8 @@ def main():
 
     # Alone: one after the other, nothing kept, room enough. (Two such servers share the work.)
     with contextlib.ExitStack() as stack:
-        alone = [stack.enter_context(Server(args, *common, "--no-prefix-cache", "--speculate", "off", "-t", "1"))
-                 for _ in range(2)]
+        plain = ("--no-prefix-cache", "--speculate", "off", "-t", "1")
+        alone = [stack.enter_context(Server(args, *common, *plain)) for _ in range(2)]
 
         def ask_alone(me, n, client):
             client = client or Client(alone[me])

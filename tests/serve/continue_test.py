@@ -9,9 +9,12 @@ any two chunks, have the chunks, log-probabilities and hashes of the undisturbed
 import json
 import pathlib
 import random
+import signal
 import sys
 import tempfile
 
+import server as shared
+from api_test import write_adapter
 from bits_test import core, core_of_stream, make_request, share, text
 from server import (Fault, Server, TOOLS_TEMPLATE, arguments, equal, expect, message, read_reply, run_tests,
                     test)
@@ -19,6 +22,7 @@ from server import (Fault, Server, TOOLS_TEMPLATE, arguments, equal, expect, mes
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "examples" / "cluster"))
 from failover import Answer  # noqa: E402
 
+shared.TESTS.clear()  # those of api_test.py
 ASKED = {"prompt": "The model has", "max_tokens": 60, "seed": 5, "ignore_eos": True}
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {
     "type": "object", "properties": {"at": {"enum": ["head", "layer", "token"]}, "n": {"type": "integer"}},
@@ -118,7 +122,7 @@ def every_kind_of_answer_goes_on_anywhere(s):
 
 @test
 def a_cut_between_any_two_chunks(s):
-    """One token may be several chunks (a call begins), and several tokens one (a stop holds text back)."""
+    """Several tokens may be one chunk (a stop holds text back, a character is not whole)."""
     with tempfile.TemporaryDirectory() as at:
         template = pathlib.Path(at) / "tools.jinja"
         template.write_text(TOOLS_TEMPLATE)
@@ -186,6 +190,56 @@ def other_clients_see_nothing_new(s):
     first = stream(s.first, "/v1/chat/completions", Answer(chat).request())[0]
     equal(first["choices"][0]["delta"], {"role": "assistant", "content": ""})
     expect(0 <= first["rapt"]["continue"]["seed"] < 2 ** 53, "the drawn seed is told at the beginning")
+
+
+@test
+def translations_and_adapters_go_on(s):
+    with tempfile.TemporaryDirectory() as at:
+        adapter = pathlib.Path(at) / "adapter"
+        write_adapter(s.args.models.chat, adapter, 1)
+        models = [f"chat={s.args.models.chat}", f"de={s.args.models.translate}"]
+        flags = ("--lora", f"chat:poet={adapter}")
+        with Server(s.args, *flags, models=models) as first, \
+                Server(s.args, *flags, "-t", "1", models=models[::-1]) as second:
+            for model, more in (("de", {"prompt": "ein hund läuft durch", "temperature": 1.5}),
+                                ("poet", {"temperature": 1.3, "logprobs": 2})):
+                body = {**ASKED, "model": model, "max_tokens": 24, **more}
+                whole = stream(first, "/v1/completions", Answer(body).request())
+                for cut in range(0, len(whole) + 1, 3):
+                    merged = cut_and_go_on(second, "/v1/completions", body, cut, whole)
+                    equal(told(merged), told(whole), f"{model}: cut at {cut}")
+                    equal(core_of_stream(merged, False), core_of_stream(whole, False), f"{model}: {cut}")
+            so_far = Answer(body)
+            for chunk in whole[:9]:
+                so_far.take(chunk)
+            refused(second.ask("/v1/completions", {**so_far.request(), "model": "chat"}), 409,
+                    "model_changed")
+
+
+@test
+def one_that_shuts_down_says_so_and_another_goes_on(s):
+    body = {**ASKED, "max_tokens": 8000, "ignore_eos": True}
+    so_far, merged = Answer(body), []
+    with Server(s.args, "--drain", "0.2") as ends:
+        c = ends.connect(timeout=60)
+        c.sendall(message("localhost", "/v1/completions", so_far.request()))
+        got = b""
+        while got.count(b"data: ") < 20:
+            got += c.recv(4096)
+        ends.signal(signal.SIGTERM)
+        while piece := c.recv(65536):
+            got += piece
+        c.close()
+        equal(ends.process.wait(20), 0)
+    lines = [line[6:] for line in got.split(b"\n") if line.startswith(b"data: ")]
+    equal(json.loads(lines[-1])["error"]["code"], "draining")
+    for line in lines[:-1]:
+        merged += so_far.take(json.loads(line))
+    expect(20 < len(so_far.ids[0]) < 8000, len(so_far.ids[0]))
+    for chunk in stream(s.second, "/v1/completions", so_far.request()):
+        merged += so_far.take(chunk)
+    whole = stream(s.first, "/v1/completions", Answer(body).request())
+    equal(told(merged), told(whole))
 
 
 # ---------------------------------------------------------------------------------------------- what is not

@@ -53,20 +53,15 @@ void begin(Repeated& r) {
   const std::shared_ptr<const Constraint> constraint = m.constraint(asked);
   if (constraint && r.record.chat_template != m.template_hash)
     fail("the chat template is another one than then; give that of then (--chat-template)");
-  const Dim context = m.engine->context();
   for (const std::vector<std::int32_t>& prompt : r.record.prompts) {
     Request one = m.request(asked, prompt, constraint);
-    Dim& limit = one.generate.max_tokens;
-    if (limit != 0 && asked.endless.window == 0 && !m.translates() && context != r.record.context) {
-      const Dim rest = std::max<Dim>(1, r.record.context - static_cast<Dim>(prompt.size()));
-      limit = limit < 0 ? rest : std::min(limit, rest);
-    }
+    m.end_with_context(one, r.record.context);
     if (r.edits_touched) one.taps = &r.taps;
     if (r.adapter) one.adapters = {r.adapter->use};
+    r.answers.emplace_back();  // the next prompt may be refused: what runs then ends all the same
     r.ids.push_back(m.engine->add(std::move(one)));
     ++r.open;
   }
-  r.answers.resize(r.ids.size());
 }
 
 // Where it parts from the answer of then; "" where it does not.

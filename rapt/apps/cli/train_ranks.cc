@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// What ranks tell each other before they train: who they are, what they compute with, which processors they
+// share.
 #include "rapt/apps/cli/train_ranks.h"
 
 #include <sched.h>

@@ -89,11 +89,9 @@ nb::tuple capture_points(const ModelPtr& m, const std::vector<std::string>& name
   }
   const auto got = std::make_shared<const Capture>(without_gil([&] {
     Edited edited(*m, Passes::one);
-    Capture made = capture(m->on(), m->net(), once, ids, source,
-                           {.most_bytes = limit,
-                            .taps = &edited.taps(),
-                            .adapters = m->checkpoint->adapters,
-                            .result = true});
+    Capture made = capture(
+        m->on(), m->net(), once, ids, source,
+        {.most_bytes = limit, .taps = &edited.taps(), .adapters = m->checkpoint->adapters, .result = true});
     edited.check();
     return made;
   }));

@@ -24,8 +24,9 @@ void add_inspect_attribution(nb::module_& m);
 // Views that read the model's own weights.
 inline void refuse_adapters(const api::ModelState& model) {
   if (!model.checkpoint->adapters.empty())
-    fail_usage("this looks at the model without adapters; load it without lora=, or look with run_with_cache()"
-               " and run_with_hooks(), which use them");
+    fail_usage(
+        "this looks at the model without adapters; load it without lora=, or look with run_with_cache()"
+        " and run_with_hooks(), which use them");
 }
 
 // Tokens of the encoder's text where a model has encoder and decoder (`source`), and of what is read

@@ -120,8 +120,7 @@ nb::object logits(const ModelPtr& m, const Ids& ids, const Ids& source, bool las
     Run run(m->on());
     run.taps = edited.edits();
     const std::vector<AdapterUse>& adapters = m->checkpoint->adapters;
-    Batch batch{.tokens = ids,
-                .sequences = {{.count = static_cast<Dim>(ids.size()), .adapters = adapters}}};
+    Batch batch{.tokens = ids, .sequences = {{.count = static_cast<Dim>(ids.size()), .adapters = adapters}}};
     if (last_only && !model.recipe.head.pools()) batch.want = kWantLast;
     const Batch from{.tokens = source,
                      .sequences = {{.count = static_cast<Dim>(source.size()), .adapters = adapters}}};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The module rapt._rapt: errors, versions, the command line.
+#include <filesystem>
 #include <new>
 
 #include "rapt/apps/python/wait.h"
@@ -33,6 +34,8 @@ void translate(const std::exception_ptr& p, void*) {
                            : e.kind() == Kind::missing ? missing
                                                        : failure;
     PyErr_SetString(type, e.what());
+  } catch (const std::filesystem::filesystem_error& e) {
+    PyErr_SetString(failure, concat(e.path1().string(), ": ", e.code().message()).c_str());
   }
 }
 

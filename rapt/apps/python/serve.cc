@@ -17,7 +17,11 @@ namespace {
 
 template <class T>
 T given(const nb::dict& options, const char* name) {
-  return nb::cast<T>(options[name]);
+  try {
+    return nb::cast<T>(options[name]);
+  } catch (const nb::cast_error&) {
+    fail_usage(name, ": ", nb::cast<std::string>(nb::repr(options[name])), " cannot be meant");
+  }
 }
 
 class Serving {
@@ -126,8 +130,9 @@ class Serving {
     for (const auto& [name, model] : models) {
       if (model->edits) fail_usage("serve: edits belong to requests there; serve the model without them");
       if (!model->checkpoint->adapters.empty())
-        fail_usage("serve: adapters are served under names of their own there, serve(…, lora={name: path}); "
-                   "load the model without lora=");
+        fail_usage(
+            "serve: adapters are served under names of their own there, serve(…, lora={name: path}); "
+            "load the model without lora=");
       o.path = model->checkpoint->path;
       o.name = name;
       o.weights = model->checkpoint;
@@ -160,7 +165,8 @@ class Serving {
 
 void add_serve(nb::module_& m) {
   nb::class_<Serving>(m, "Serving")
-      .def(nb::init<const std::vector<std::pair<std::string, ModelPtr>>&, const nb::dict&, nb::object, nb::object>(),
+      .def(nb::init<const std::vector<std::pair<std::string, ModelPtr>>&, const nb::dict&, nb::object,
+                    nb::object>(),
            "models"_a, "options"_a, "log"_a.none(), "warn"_a)
       .def_prop_ro("url", &Serving::url)
       .def_prop_ro("open", &Serving::open)

@@ -98,7 +98,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 
 }  // namespace
 
-std::string with_aliases(std::string text) {
+std::string with_aliases(const std::string& text) {
   std::string more;
   for (const auto& [ours, theirs] : kAliases) {
     const std::size_t begin = text.find(concat("# HELP ", ours, " "));

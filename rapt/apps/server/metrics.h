@@ -64,6 +64,6 @@ void write_value(std::string& out, std::string_view name, std::string_view label
 std::string label(std::string_view key, std::string_view value);
 std::string prometheus_text(const Metrics& metrics);
 // With what vLLM has as well under its names once more (vllm:…), for dashboards that were made for it.
-std::string with_aliases(std::string text);
+std::string with_aliases(const std::string& text);
 
 }  // namespace rapt::server

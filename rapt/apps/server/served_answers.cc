@@ -192,11 +192,19 @@ std::shared_ptr<const TokenGrammar> ServedAnswers::grammar(const CompletionReque
   if (const auto it = known_.find(key); it != known_.end()) return it->second->second;
   made_.emplace_front(key, made);
   known_[key] = made_.begin();
-  if (made_.size() > kMostGrammars) {
+  forget_some();
+  return made;
+}
+
+// The longest unused go first. Masks come while answers are written, so all are counted anew.
+void ServedAnswers::forget_some() {
+  std::size_t memory = 0;
+  for (const auto& [key, grammar] : made_) memory += memory_of(*grammar);
+  while (made_.size() > 1 && (made_.size() > kMostGrammars || memory > kMostGrammarMemory)) {
+    memory -= memory_of(*made_.back().second);
     known_.erase(made_.back().first);
     made_.pop_back();
   }
-  return made;
 }
 
 }  // namespace rapt::server

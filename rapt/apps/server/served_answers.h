@@ -28,7 +28,8 @@ namespace rapt::server {
 
 class ServedAnswers {
  public:
-  static constexpr std::size_t kMostGrammars = 64;
+  // That are kept, with their masks; the one asked for last always is.
+  static constexpr std::size_t kMostGrammars = 64, kMostGrammarMemory = std::size_t{128} << 20;
   // chat: null without a template. ends: ids that end an answer.
   ServedAnswers(const ChatTemplate* chat, std::shared_ptr<const Tokenizer> tokenizer,
                 std::vector<std::int32_t> ends);
@@ -51,6 +52,7 @@ class ServedAnswers {
  private:
   const CallForm& calls() const { return form_.calls.known() ? form_.calls : plain_; }
   std::shared_ptr<const TokenGrammar> grammar(const CompletionRequest& asked);
+  void forget_some();  // under lock_
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const std::vector<std::int32_t> ends_;

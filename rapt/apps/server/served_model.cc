@@ -299,6 +299,13 @@ std::shared_ptr<const Constraint> ServedModel::constraint(const CompletionReques
   return nullptr;
 }
 
+void ServedModel::end_with_context(Request& request, Dim then) const {
+  Dim& limit = request.generate.max_tokens;
+  if (limit == 0 || request.stream.window > 0 || translates() || engine->context() == then) return;
+  const Dim rest = std::max<Dim>(1, then - static_cast<Dim>(request.tokens.size()));
+  limit = limit < 0 ? rest : std::min(limit, rest);
+}
+
 bool ServedModel::fits(const std::vector<std::vector<std::int32_t>>& prompts) const {
   return std::all_of(prompts.begin(), prompts.end(), [&](const auto& ids) {
     return std::all_of(ids.begin(), ids.end(),

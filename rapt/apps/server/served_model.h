@@ -77,6 +77,8 @@ struct ServedModel {
   // who watches is the caller's to say.
   Request request(const CompletionRequest& asked, const std::vector<std::int32_t>& prompt,
                   std::shared_ptr<const Constraint> constraint) const;
+  // Of an answer that is given again: what ended with the context of then does so with another one, too.
+  void end_with_context(Request& request, Dim then) const;
   // What the answer must be; null where it may be anything. Of a conversation after chat_prompt() or, where
   // its prompt is known already, set_form(). Fails with an ApiError 400.
   std::shared_ptr<const Constraint> constraint(const CompletionRequest& asked);

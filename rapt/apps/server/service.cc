@@ -799,7 +799,7 @@ std::string Service::State::metrics_text() {
   out += replays_text();
   write_head(out, "rapt_uptime_seconds", "gauge", "since the start");
   write_value(out, "rapt_uptime_seconds", "", seconds_since(started));
-  return with_aliases(std::move(out));
+  return with_aliases(out);
 }
 
 }  // namespace rapt::server

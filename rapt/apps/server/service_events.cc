@@ -22,15 +22,9 @@ std::string_view finish_detail(const Job& job, const Generated& g) {
   return g.stop_text ? "stop_string" : "eos";
 }
 
-// Which of the stops ended an answer: what its tokens say behind its text.
+// Which of the stops ended an answer.
 std::string stop_of(const Job& job, const Generated& g) {
-  const std::vector<std::string>& stops = job.asked.generate.stops;
-  if (!g.stop_text) return "";
-  if (stops.size() == 1) return stops[0];
-  const std::string said = job.model->checkpoint.tokenizer->decode(g.ids);
-  for (const std::string& stop : stops)
-    if (said.find(stop) == g.text.size()) return stop;
-  return "";
+  return g.stop_text ? job.asked.generate.stops.at(static_cast<std::size_t>(g.stop_number)) : "";
 }
 
 }  // namespace

@@ -229,12 +229,7 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body) {
       part.prompt_text =
           asked.prompts[i].is_ids ? m.checkpoint.tokenizer->decode(part.prompt, true) : asked.prompts[i].text;
     Request r = m.request(asked, part.prompt, constraint);
-    // Where the context is another one than then, what ended there still does.
-    if (again && r.generate.max_tokens != 0 && !endless && !m.translates() && context != again->context) {
-      const Dim rest = std::max<Dim>(1, again->context - static_cast<Dim>(part.prompt.size()));
-      Dim& limit = r.generate.max_tokens;
-      limit = limit < 0 ? rest : std::min(limit, rest);
-    }
+    if (again) m.end_with_context(r, again->context);
     if (job->look || job->live || !edits.empty()) r.taps = &job->taps;
     r.speculate = asked.speculate;
     set_known(*job, i, r);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 
 #include "rapt/comm/mpi_module.h"
@@ -20,6 +21,8 @@ int own = 0, size = 0;
 std::vector<MPI_Request> requests;
 
 int start(int* rank, int* ranks, int* threads) {
+  // Whoever waits sleeps; Open MPI need not let others go first whenever it is asked.
+  setenv("OMPI_MCA_mpi_yield_when_idle", "0", 0);
   int given = 0;
   if (const int e = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &given)) return e;
   if (const int e = MPI_Comm_dup(MPI_COMM_WORLD, &ranks_of_job)) return e;

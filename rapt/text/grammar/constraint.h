@@ -25,6 +25,7 @@ class TokenGrammar;
 std::shared_ptr<const TokenTrie> make_token_trie(const Tokenizer& tokenizer);
 std::shared_ptr<const TokenGrammar> make_token_grammar(std::shared_ptr<const Grammar> grammar,
                                                        std::shared_ptr<const TokenTrie> vocabulary);
+std::size_t memory_of(const TokenGrammar& grammar);  // bytes now, about: with the masks that are kept
 
 class GrammarConstraint : public Constraint {
  public:

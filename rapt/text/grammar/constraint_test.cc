@@ -147,6 +147,26 @@ TEST(GrammarMask, EndsOnlyWhereTheTextMayEnd) {
   EXPECT_EQ(none, std::vector<std::uint64_t>(toy.trie->words(), 0));
 }
 
+TEST(GrammarMask, MemoryCountsWhatIsKept) {
+  const GrammarToy toy(grammar_from_schema_text(R"({"type": "string", "maxLength": 300})"));
+  const std::size_t before = memory_of(*toy.grammar);
+  EXPECT_GE(before, toy.compiled->states.size() * sizeof(Grammar::State));
+  const auto c = make_constraint(toy.grammar, {toy.special(0)});
+  c->accept('"');
+  for (int i = 0; i < 100; ++i) {
+    mask_of(*c, toy);
+    c->accept('a');
+  }
+  // A hundred states, of each a bit for every token or a list.
+  EXPECT_GE(memory_of(*toy.grammar), before + 100 * sizeof(StateMask));
+  EXPECT_LE(memory_of(*toy.grammar), before + 100 * (sizeof(StateMask) + toy.trie->words() * 8 + 4096));
+  const std::size_t after = memory_of(*toy.grammar);
+  const auto again = make_constraint(toy.grammar, {toy.special(0)});
+  again->accept('"');
+  mask_of(*again, toy);
+  EXPECT_EQ(memory_of(*toy.grammar), after);
+}
+
 // So many tokens come before an end, where there are any to go on with.
 TEST(GrammarMask, EndsLaterWhereThatIsWanted) {
   const GrammarToy toy(grammar_from_schema_text(R"({"anyOf": [{"type": "integer"}, {"const": null}]})"));

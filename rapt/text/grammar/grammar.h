@@ -58,6 +58,10 @@ class Grammar {
   std::uint32_t shared = 0;  // states below are those of every grammar: JSON strings, numbers, any value
   std::size_t steps = 0;  // that compiling took
 
+  std::size_t memory() const {  // bytes, about
+    return states.size() * sizeof(State) + ranges.size() * sizeof(Range) + rows.size() * 4 +
+           calls.size() * sizeof(Call) + special_edges.size() * sizeof(Special) + rules.size() * sizeof(Rule);
+  }
   std::uint32_t next(std::uint32_t state, std::uint8_t byte) const {
     const State& s = states[state];
     if (s.dense != kNone) return rows[std::size_t{s.dense} * 256 + byte];

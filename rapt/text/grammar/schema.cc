@@ -8,14 +8,13 @@
 #include <mutex>
 #include <optional>
 #include <set>
-#include <unordered_map>
 
 #include "rapt/base/text.h"
 #include "rapt/base/unicode.h"
 #include "rapt/text/grammar/compile.h"
 #include "rapt/text/grammar/formats.h"
 #include "rapt/text/grammar/regex.h"
-#include "rapt/text/grammar/uri.h"
+#include "rapt/text/grammar/schema_document.h"
 
 namespace rapt {
 namespace {
@@ -45,7 +44,7 @@ std::string spelled(std::string_view text) {
   return out + '"';
 }
 
-// Equal for values that are equal as JSON schema means it: 1 and 1.0 are, the order of members does not count.
+// Equal for values that are equal as JSON schema means it: 1 and 1.0 are, members have no order.
 std::string key_of(const Json& v) {
   if (v.is_number()) return decimal_of(v);
   std::string out;
@@ -80,16 +79,6 @@ Values values_if(const ValueSet& from, const F& f) {
   return out;
 }
 
-std::string pointer_part(std::string_view key) {
-  std::string out = "/";
-  for (const char c : key) {
-    if (c == '~') out += "~0";
-    else if (c == '/') out += "~1";
-    else out += c;
-  }
-  return out;
-}
-
 // One alternative: the values of each type that it allows.
 struct Shape {
   bool null = true, yes = true, no = true, number = true, string = true, array = true, object = true;
@@ -107,12 +96,10 @@ struct Shape {
   }
 };
 
-class SchemaCompiler {
+class SchemaCompiler : private SchemaDocument {
  public:
   SchemaCompiler(GrammarBuilder& builder, const Json& schema, std::string_view where)
-      : b_(builder), budget_(builder.state().budget), where_(where) {
-    scan(schema, kNobody, "", 0, 0, false);
-    resources_.try_emplace("", 0);
+      : SchemaDocument(schema, where, builder.state().budget), b_(builder) {
     space_ = b_.optional(b_.literal(" "));
   }
   // One rule after the other: a rule only names those that it needs.
@@ -129,15 +116,7 @@ class SchemaCompiler {
   }
 
  private:
-  static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
   static constexpr std::uint32_t kNever = kNobody;  // in a set: nothing holds
-  struct Place {
-    const Json* value;
-    std::uint32_t parent;
-    std::string key;
-    std::uint32_t resource;  // the schema whose $id holds here; 0: the whole
-    std::string base = {};  // that $id, of a schema that has one
-  };
   struct Choice {
     std::uint32_t schema;
     bool one;  // oneOf
@@ -149,158 +128,6 @@ class SchemaCompiler {
     std::vector<std::pair<std::uint32_t, std::size_t>> branches;
     bool nothing = false;
   };
-
-  // ------------------------------------------------------------------------------------------- places
-  // data: inside of const and its like, where nothing is a schema.
-  void scan(const Json& value, std::uint32_t parent, std::string key, int depth, std::uint32_t resource,
-            bool data) {
-    budget_.pay();
-    if (depth > GrammarLimits::kDepth) wrong(parent, "", "is nested more than 32 schemas deep");
-    if ((value.is_object() || value.is_array()) && ++nodes_ > GrammarLimits::kSchemaNodes)
-      wrong(0, "", concat("has more than ", GrammarLimits::kSchemaNodes, " nodes"));
-    const auto number = static_cast<std::uint32_t>(places_.size());
-    // Objects of schemas are no schemas themselves.
-    const bool names =
-        key == "properties" || key == "patternProperties" || key == "$defs" || key == "definitions";
-    const int below = depth + (value.is_object() && !names ? 1 : 0);
-    data |= key == "const" || key == "enum" || key == "default" || key == "examples";
-    places_.push_back({&value, parent, std::move(key), resource});
-    number_of_[&value] = number;
-    if (const Json* id = value.find("$id"); id && id->is_string() && !data) {
-      const std::string uri = resolve_uri(id->string(), places_[resource].base);
-      places_[number].base = uri.substr(0, uri.find('#'));
-      places_[number].resource = resource = number;
-      resources_.try_emplace(places_[number].base, number);
-    }
-    if (value.is_object())
-      for (const Json::Member& m : value.object())
-        scan(m.value, number, std::string(m.key), below, resource, data);
-    if (value.is_array())
-      for (std::size_t i = 0; i < value.array().size(); ++i)
-        scan(value.array()[i], number, std::to_string(i), below, resource, data);
-  }
-  std::uint32_t number(const Json& value) const { return number_of_.at(&value); }
-  const Json& at(std::uint32_t schema) const { return *places_[schema].value; }
-  std::string path(std::uint32_t place) const {
-    std::vector<std::string> parts;
-    for (; place != kNobody && places_[place].parent != kNobody; place = places_[place].parent)
-      parts.push_back(pointer_part(places_[place].key));
-    std::string out;
-    for (auto p = parts.rbegin(); p != parts.rend(); ++p) out += *p;
-    return out;
-  }
-  // `what` follows the name of the keyword: "must be a number".
-  [[noreturn]] void wrong(std::uint32_t schema, std::string_view keyword, std::string_view what) const {
-    const std::string at = path(schema) + (keyword.empty() ? "" : pointer_part(keyword));
-    throw GrammarError(concat(where_, at.empty() ? "" : concat(" at ", at), ": ",
-                              keyword.empty() ? "this" : concat("'", keyword, "'"), " ", what),
-                       std::string(keyword), at);
-  }
-  // What parts of a grammar complain about, with the keyword that asked for them.
-  template <class F>
-  auto named(std::uint32_t schema, std::string_view keyword, const F& make) const {
-    try {
-      return make();
-    } catch (const GrammarError& e) {
-      if (!e.path().empty() || !e.keyword().empty()) throw;
-      wrong(schema, keyword, concat("cannot be done: ", e.what()));
-    }
-  }
-
-  const Json* keyword(std::uint32_t schema, std::string_view name) const { return at(schema).find(name); }
-  int count(std::uint32_t schema, std::string_view name, const Json& value) const {
-    if (!value.is_integer() || value.integer() < 0) wrong(schema, name, "must be a whole number from 0 on");
-    if (value.integer() > GrammarLimits::kRepetition)
-      wrong(schema, name,
-            concat("is larger than ", GrammarLimits::kRepetition, ", the most that is counted"));
-    return static_cast<int>(value.integer());
-  }
-
-  // ------------------------------------------------------------------------------------------ keywords
-  void check_keywords(std::uint32_t schema) {
-    if (!checked_.insert(schema).second) return;
-    static const std::set<std::string_view> kKnown = {
-        "$ref", "allOf", "anyOf", "oneOf", "type", "enum", "const", "minimum", "maximum", "exclusiveMinimum",
-        "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern", "format", "minItems",
-        "maxItems", "prefixItems", "items", "properties", "patternProperties", "additionalProperties",
-        "required", "minProperties", "maxProperties", "propertyNames",
-        // They say nothing about values.
-        "$schema", "$id", "$anchor", "$defs", "$comment", "definitions", "title", "description", "default",
-        "examples", "example", "deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType",
-        "contentSchema", "discriminator", "$dynamicAnchor"};
-    for (const Json::Member& m : at(schema).object()) {
-      if (kKnown.contains(m.key) || m.key.starts_with("x-")) continue;
-      // Without effect.
-      const bool no = m.value.is_bool() && !m.value.boolean(), yes = m.value.is_bool() && m.value.boolean();
-      if ((m.key == "uniqueItems" || m.key == "nullable") && no) continue;
-      if ((m.key == "unevaluatedProperties" || m.key == "unevaluatedItems") && yes) continue;
-      if (m.key == "if" && !keyword(schema, "then") && !keyword(schema, "else")) continue;
-      if ((m.key == "then" || m.key == "else") && !keyword(schema, "if")) continue;
-      wrong(schema, m.key, "is not supported");
-    }
-    if (const Json* id = keyword(schema, "$id"); id && !id->is_string())
-      wrong(schema, "$id", "must be a string");
-  }
-
-  std::uint32_t target(std::uint32_t schema) const {
-    const Json& ref = *keyword(schema, "$ref");
-    if (!ref.is_string()) wrong(schema, "$ref", "must be a string");
-    const std::string uri = resolve_uri(ref.string(), places_[places_[schema].resource].base);
-    const std::size_t mark = std::min(uri.find('#'), uri.size());
-    const auto resource = resources_.find(uri.substr(0, mark));
-    if (resource == resources_.end())
-      wrong(schema, "$ref", "leads out of the schema: only references within it (#/$defs/…) are followed");
-    const std::string text = mark < uri.size() ? uri.substr(mark) : "#";
-    std::string part;
-    std::vector<std::string> parts;
-    for (std::size_t i = 1; i < text.size(); ++i) {
-      char c = text[i];
-      if (c == '%' && i + 2 < text.size()) {
-        const auto digit = [](char d) {
-          return d >= '0' && d <= '9'                 ? d - '0'
-                 : (d | 32) >= 'a' && (d | 32) <= 'f' ? (d | 32) - 'a' + 10
-                                                      : -1;
-        };
-        if (digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0) {
-          c = static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
-          i += 2;
-        }
-      } else if (c == '/') {
-        if (i > 1) parts.push_back(std::exchange(part, ""));
-        continue;
-      } else if (c == '~' && i + 1 < text.size() && (text[i + 1] == '0' || text[i + 1] == '1')) {
-        c = text[++i] == '0' ? '~' : '/';
-      }
-      part += c;
-    }
-    if (text.size() > 1 && text[1] == '/') {
-      parts.push_back(part);
-    } else if (text.size() > 1) {
-      for (std::uint32_t i = 0; i < places_.size(); ++i) {
-        if (!at(i).is_object() || places_[i].resource != resource->second) continue;
-        for (const char* name : {"$anchor", "$dynamicAnchor"})
-          if (const Json* a = at(i).find(name); a && a->is_string() && a->string() == part) return i;
-      }
-      wrong(schema, "$ref", concat("names the anchor '", part, "', which is not there"));
-    }
-    const Json* to = &at(resource->second);
-    for (const std::string& p : parts) {
-      const Json* next = nullptr;
-      if (to->is_object()) next = to->find(p);
-      else if (to->is_array() && !p.empty() && p.size() < 6 && p.find_first_not_of("0123456789") == p.npos &&
-               static_cast<std::size_t>(std::stoi(p)) < to->array().size())
-        next = &to->array()[static_cast<std::size_t>(std::stoi(p))];
-      if (!next) wrong(schema, "$ref", concat("leads to ", text, ", which is not there"));
-      to = next;
-    }
-    return number(*to);
-  }
-
-  const Json::Array& schema_list(std::uint32_t schema, std::string_view name) const {
-    const Json& list = *keyword(schema, name);
-    if (!list.is_array() || list.array().empty()) wrong(schema, name, "must be a list of schemas");
-    return list.array();
-  }
 
   // ------------------------------------------------------------------------------------------ gathering
   // All that holds where `schema` does. `above`: schemas that are on the way to it.
@@ -959,13 +786,6 @@ class SchemaCompiler {
   }
 
   GrammarBuilder& b_;
-  GrammarBudget& budget_;
-  std::string where_;
-  std::vector<Place> places_;
-  std::unordered_map<const Json*, std::uint32_t> number_of_;
-  std::map<std::string, std::uint32_t> resources_;  // by $id
-  std::size_t nodes_ = 0;
-  std::set<std::uint32_t> checked_;
   std::map<SchemaSet, std::vector<Shape>> shapes_;
   const std::vector<Shape> no_shapes_;
   std::set<SchemaSet> open_;  // whose shapes are being made

@@ -36,6 +36,7 @@ class MaskTable {
   // The mask of a state; `own` keeps one for which there was no room.
   const StateMask& get(std::size_t state, const std::function<StateMask()>& make,
                        std::unique_ptr<const StateMask>& own) const;
+  std::size_t memory() const { return memory_ + states_ * sizeof(masks_[0]); }
 
  private:
   std::size_t states_, limit_;
