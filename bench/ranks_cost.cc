@@ -213,9 +213,10 @@ void overlap(const Options& o, Json& out) {
   out.set("waiting_share_of_step", steps > 0 ? waited / steps : 0);
   if (o.timeline.empty()) return;
   Json::Array events;
-  for (std::size_t r = 0; r < times.size(); ++r)
-    for (const Json& e : parse_json(times[r].json(static_cast<int>(r))).find("traceEvents")->array())
-      events.push_back(e);
+  for (std::size_t r = 0; r < times.size(); ++r) {
+    const Json one = parse_json(times[r].json(static_cast<int>(r)));
+    for (const Json& e : one.find("traceEvents")->array()) events.push_back(e);
+  }
   Json trace = Json::Object{};
   trace.set("traceEvents", events);
   std::ofstream(o.timeline) << trace.dump(0) << "\n";

@@ -367,6 +367,7 @@ TEST(TrainRanks, ALeafThatIsNotZeroedIsSeen) {
 
 // A rank that fails in the middle of the way back, while buckets are under way, ends the job with its reason.
 TEST(TrainRanks, AFailureOnTheWayBackEndsTheJob) {
+  if (test::kSanitized) GTEST_SKIP() << "sanitizers end a program that asks for so much memory";
   static const Kernels* plain = &kernels_for(available_isas().back());
   static thread_local int backward_calls;
   static thread_local bool fails;
