@@ -35,8 +35,8 @@ class Exchange {
   void pass(int first);
   // When all is there; what went wrong is thrown.
   void finish();
-  // For a step that ends otherwise: the courier makes no further call, and is waited for. Others then wait for
-  // this rank until its job ends.
+  // For a step that ends otherwise: the courier makes no further call, and is waited for. Others then wait
+  // for this rank until its job ends.
   void stop() noexcept;
 
   std::vector<double> losses;  // of all leaves

@@ -186,8 +186,8 @@ TrainPlanned plan_training(TrainingPlan plan, Dim ranks, const PlanMachine& m) {
                gradients = leaf_gradients(std::max<Dim>(out.most_leaves, 1));
   double activations = plan_step_bytes(r, out.rows, d.length, plan.options.recompute);
   if (m.activation > 0) {
-    // Of a pipeline's first stage as many leaves as there are stages. Of forgotten layers their input, and one
-    // that is there again; the logits, in f32, too, and their gradient.
+    // Of a pipeline's first stage as many leaves as there are stages. Of forgotten layers their input, and
+    // one that is there again; the logits, in f32, too, and their gradient.
     const double stages = static_cast<double>(m.pipeline), flying = std::min(stages, steps),
                  row = leaf_rows * width, stage = layers / stages * flying;
     activations =
