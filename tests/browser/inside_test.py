@@ -441,10 +441,18 @@ def everything_by_mouse_and_by_keys(page, server):
             page.press(".step-h button:last-child")
             page.press(".step-l button:first-child")
             equal([re.search(r"\d+", s)[0] for s in steppers(page)[:2]], ["4", "4"], "stepped")
+            page.wait(READY)
             left, top, wide, high = page.run("""new Promise((done) => {
-                const c = document.querySelector('#inside-heads canvas'); c.scrollIntoView({block: 'center'});
-                requestAnimationFrame(() => requestAnimationFrame(() => {
-                  const r = c.getBoundingClientRect(); done([r.left, r.top, r.width, r.height]); })); })""")
+                const c = document.querySelector('#inside-heads canvas');
+                let before = '', still = 0;
+                const look = () => {
+                  c.scrollIntoView({block: 'center'});
+                  const r = c.getBoundingClientRect(), now = [r.left, r.top, r.width, r.height];
+                  still = before === String(now) ? still + 1 : 0;
+                  before = String(now);
+                  if (still === 5) done(now);
+                  else requestAnimationFrame(look); };
+                look(); })""")
             page.click(left + 3.5 / 6 * wide, top + 3.5 / 6 * high)  # the middle of a cell
             equal([re.search(r"\d+", s)[0] for s in steppers(page)[:2]], ["3", "3"], "a cell")
             page.press(".steppers button[data-edit]")

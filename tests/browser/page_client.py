@@ -49,6 +49,9 @@ class Page(chromium.Tab):
             fell = self.pressed(selector)
             if fell == "hit":
                 return
+            # What the stray click opened goes again.
+            self.run(f"""for (const open of document.querySelectorAll('dialog[open]'))
+                if (!open.contains(document.querySelector({json.dumps(selector)}))) open.close()""")
         expect(False, selector, "moves: the click fell on", fell[:200])
 
     def pressed(self, selector):
