@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 What it costs that a step's bits do not depend on its ranks: the tree
-// of leaves beside a chain, two ranks of one thread beside one of two threads, what is sent, and when.
+// SPDX-License-Identifier: Apache-2.0
+// What it costs that a step's bits do not depend on its ranks: the tree of leaves beside a chain, two ranks
+// of one thread beside one of two threads, what is sent, and when.
 //   bench_ranks_cost [--model char|gpt2] [--batch B] [--length T] [--leaves L] [--rounds N] [--timeline FILE]
 //     [--parts tree,ranks,overlap]
 // Times are processor seconds of all threads, so other work on the machine counts little; beside them the
