@@ -464,6 +464,24 @@ TEST_F(CliTrain, ASweepIsRefusedBeforeItStarts) {
   EXPECT_THAT(refused("seed=2"), HasSubstr("stands there twice"));
 }
 
+// A text without line ends, with which samples begin unless --sample says otherwise.
+TEST_F(CliTrain, SamplesBeginWithWhatTheDataHas) {
+  std::string line = read_file(text);
+  std::erase(line, '\n');
+  put_file(text, line);
+  std::vector<std::string> loud = words(folder / "out", 2);
+  std::erase(loud, "-q");
+  const Outcome o = run(joined(loud));
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(fs::exists(folder / "out/model/model.safetensors"));
+  loud[5] = folder / "other";
+  loud.insert(loud.end(), {"--sample", "Ж"});
+  const Outcome refused = run(joined(loud));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("--sample"), HasSubstr("Ж")));
+  EXPECT_FALSE(fs::exists(folder / "other/step-0"));
+}
+
 TEST_F(CliTrain, SaysWhatIsWrong) {
   const std::string out = " --out '" + (folder / "out") + "'";
   EXPECT_EQ(run("train").code, 2);

@@ -287,9 +287,16 @@ std::string TrainingRun::sample(Device& device, const std::string& prompt, Dim s
     o.sampler.temperature = 0;
     return concat(checkpoint->tokenizer->decode(source), " → ", session.translate(source, o).front().text);
   }
-  std::vector<std::int32_t> ids = checkpoint->tokenizer->encode(prompt);
+  std::string begin = prompt;
+  std::vector<std::int32_t> ids;
+  try {
+    ids = checkpoint->tokenizer->encode(begin);
+  } catch (const Error&) {  // it has characters that the data has not: as the data begins, then
+    const std::vector<std::int32_t> tokens = data->batch(0).tokens;
+    if (!tokens.empty()) begin = checkpoint->tokenizer->decode(ids = {tokens.front()});
+  }
   if (ids.empty()) return "";
-  return prompt + session.generate(ids, o).front().text;
+  return begin + session.generate(ids, o).front().text;
 }
 
 FolderExtras TrainingRun::extras() const {

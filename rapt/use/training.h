@@ -66,7 +66,8 @@ class TrainingRun {
   Finished finish();
 
   // Text from the model as it is now: a continuation of the prompt, or the translation of the first held-out
-  // source; "" where it writes none. `step` is the seed.
+  // source; "" where it writes none. A prompt with characters that the vocabulary lacks gives way to the
+  // first token of the data. `step` is the seed.
   std::string sample(Device& device, const std::string& prompt, Dim step) const;
 
   FolderExtras extras() const;  // of the model folder

@@ -84,7 +84,8 @@ TrainArgs train_args(Args& args) {
   a.port = args.number("watch-port", 0, 65535);
   a.stay = args.flag("watch-stay");
   a.watch = args.flag("watch") || a.stay || a.port;
-  a.prompt = args.value("sample").value_or("\n");
+  const std::optional<std::string> sample = args.value("sample");
+  a.prompt = sample.value_or("\n"), a.own_prompt = sample.has_value();
   a.timeline = args.value("timeline").value_or("");
   a.plan_ranks = args.number("plan", 1, Dim{1} << 20);
   for (const std::string& machine : args.values("plan-machine")) read_plan_machine(machine, a.machine);
@@ -178,6 +179,11 @@ std::optional<TrainResult> train_once(Device& device, const TrainArgs& a, TrainR
   TrainingRun training(device, std::move(asked), a.common.quiet ? TrainingRun::Say{} : note,
                        rank ? &rank->comm() : nullptr);
   reading.clear();
+  if (a.own_prompt && training.checkpoint->tokenizer) try {
+      training.checkpoint->tokenizer->encode(a.prompt);
+    } catch (const Error& e) {
+      fail_usage("--sample: ", e.what());
+    }
   const Dim resumed = training.open_folder(a.out, a.force, note);
   const FirstSteps first_steps(a.timeline, *training.trainer);
   if (rank && !rank->speaks()) {  // trains along: rank 0 says and writes what there is

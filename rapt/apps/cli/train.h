@@ -19,6 +19,7 @@ struct TrainArgs {
   CommonArgs common;
   TrainingPlan plan;
   std::string out, prompt;
+  bool own_prompt = false;  // --sample
   bool force = false;
   bool watch = false, stay = false;  // --watch, --watch-stay
   std::optional<Dim> port;
