@@ -44,6 +44,7 @@ class LinkComm final : public Comm {
     try {
       pieces();
       if (agree(Kind::end, 0)) links_->close();
+      else links_->left();
     } catch (...) {  // somebody else failed, and said why
     }
   }

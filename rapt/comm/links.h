@@ -26,6 +26,7 @@ class Links {
   // Ends the job. `text` says why, and which rank.
   [[noreturn]] virtual void abort(const std::string& text) = 0;
   virtual void close() = 0;  // the orderly end, when all have agreed to it
+  virtual void left() {}     // this rank has ended while others wait for it: they end the job
 };
 
 // Its end is a call of all ranks, too, unless an exception or abort() ends it.

@@ -138,10 +138,14 @@ class MpiLinks final : public Links {
   [[noreturn]] void abort(const std::string& text) override {
     std::fprintf(stderr, "error: %s\n", text.c_str());
     std::fflush(stderr);
+    // The launcher kills at once and would drop what it has not handed on yet (mpiexec of MPICH).
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
     mpi_.abort(1);
     std::_Exit(1);
   }
   void close() override { check("MPI_Finalize", mpi_.stop()); }
+  // Until their MPI_Abort ends this process, too: else mpiexec of MPICH may call that success.
+  void left() override { std::this_thread::sleep_for(std::chrono::seconds(5)); }
 
  private:
   void check(const char* what, int error) const {

@@ -176,13 +176,14 @@ TrainPlanned plan_training(TrainingPlan plan, Dim ranks, const PlanMachine& m) {
   const TrainMemory one = train_memory(r, plan.options.optimizer);
   out.parameters = one.parameters;
   const bool smaller = m.number != 4;
+  const Dim sharing = ranks / split;  // that share state; context, too
   const auto width = static_cast<double>(r.width), layers = static_cast<double>(depth_of(r)),
              leaf_rows = static_cast<double>(out.rows), steps = static_cast<double>(out.most_leaves);
   const double N = one.parameters / static_cast<double>(split),  // weights of a rank
       state = one.moments / static_cast<double>(split) + (smaller ? 4 * N : 0),
-               copies = static_cast<double>(ranks / split),  // that share state; context, too
-      near = std::clamp(static_cast<double>(std::min(m.node, ranks)) / static_cast<double>(m.tensor), 1.0,
-                        copies),
+               copies = static_cast<double>(sharing),
+               near = std::clamp(static_cast<double>(std::min(m.node, ranks)) / static_cast<double>(m.tensor),
+                                 1.0, copies),
                gradients = leaf_gradients(std::max<Dim>(out.most_leaves, 1));
   double activations = plan_step_bytes(r, out.rows, d.length, plan.options.recompute);
   if (m.activation > 0) {

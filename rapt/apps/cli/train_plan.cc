@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // rapt train --plan: what a training would take of each rank, as a table or as JSON.
 #include <array>
+#include <cmath>
 
 #include "rapt/apps/cli/train.h"
 #include "rapt/base/text.h"
@@ -8,7 +9,7 @@
 namespace rapt::cli {
 namespace {
 
-std::string left(std::string text, std::size_t width) {
+std::string left(const std::string& text, std::size_t width) {
   return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
 }
 
@@ -91,8 +92,7 @@ void print_train_plan(const TrainArgs& a) {
     row("  products", [](const PlanForm& f) { return seconds(f.compute); });
     row("  beside them, traffic", [](const PlanForm& f) { return seconds(f.traffic); });
     row("  the step", [](const PlanForm& f) { return seconds(f.step); });
-    row("  tokens/s and rank",
-        [&](const PlanForm& f) { return with_commas(static_cast<Dim>(plan.rate(f) + 0.5)); });
+    row("  tokens/s and rank", [&](const PlanForm& f) { return with_commas(std::llround(plan.rate(f))); });
   }
   out += "\n* is not built: ranks share optimizer state as ZeRO-1 does.\n";
   print(out);
