@@ -14,7 +14,8 @@ RAPT_INLINE uint16_t rounded_bf16(float x) {  // to nearest even; NaN stays NaN
   return uint16_t((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-// 32 numbers -> their codes (q8_0: -127 … 127; q4_0: 0 … 15) and their scale.
+// 32 numbers -> their codes (q8_0: -127 … 127; q4_0: 0 … 15) and their scale. What is no number is 0: no
+// whole number is its like.
 RAPT_INLINE uint16_t quantize_8(const Real* from, int8_t* to) {
   float x[kQuantum], amax = 0;
   for (int i = 0; i < kQuantum; ++i) {
@@ -23,7 +24,7 @@ RAPT_INLINE uint16_t quantize_8(const Real* from, int8_t* to) {
   }
   const float scale = amax / 127, inverse = scale != 0 ? 1 / scale : 0;
   for (int i = 0; i < kQuantum; ++i) {  // half away from zero, as roundf
-    const float y = x[i] * inverse;
+    const float product = x[i] * inverse, y = product == product ? product : 0;
     const int whole = int(y);
     const float rest = y - float(whole);
     to[i] = int8_t(whole + (rest >= 0.5f) - (rest <= -0.5f));
@@ -41,7 +42,8 @@ RAPT_INLINE uint16_t quantize_4(const Real* from, uint8_t* to) {
   }
   const float scale = largest / -8, inverse = scale != 0 ? 1 / scale : 0;
   for (int i = 0; i < kQuantum; ++i) {
-    const int code = int8_t(int(float(from[i]) * inverse + 8.5f));
+    const float y = float(from[i]) * inverse + 8.5f;
+    const int code = y > 0 ? int8_t(int(y)) : 0;
     to[i] = uint8_t(code < 15 ? code : 15);
   }
   return to_f16(scale);
