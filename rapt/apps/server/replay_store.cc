@@ -98,7 +98,7 @@ std::uint64_t hash_of(const std::string& text) {
 std::size_t ReplayRecord::bytes() const {
   std::size_t n = kOverhead + sizeof *this + id.size() + key.size() + model.size() + fingerprint.size() +
                   route.size() + chat_template.size() + body.size();
-  for (const auto& ids : prompts) n += sizeof ids + ids.size() * sizeof(std::int32_t);
+  for (const auto& ids : prompts) n += sizeof(std::vector<std::int32_t>) + ids.size() * sizeof(std::int32_t);
   for (const Choice& c : choices) n += sizeof c + c.ids.size() * sizeof(std::int32_t) + c.finish.size();
   return n;
 }
