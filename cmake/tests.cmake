@@ -11,7 +11,7 @@ if(RAPT_TEST_SET STREQUAL core)
 elseif(RAPT_TEST_SET STREQUAL threads)
   list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(base/base_test|comm/comm_test|http/server_test)")
   list(FILTER end_to_end INCLUDE REGEX
-       "/((threads|schedules|train_exchange|engine[a-z_]*)_test|schedules|model_tools|toy_checkpoint)\\.cc$")
+       "/((threads|schedules|engine[a-z_]*)_test|schedules|model_tools|toy_checkpoint)\\.cc$")
 elseif(RAPT_TEST_SET STREQUAL load)
   list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(tensor|ops|recipe|nn|io|image|load)/")
   list(FILTER end_to_end INCLUDE REGEX "/((family|hostile_config|hostile_model|checkpoint|block_files|\
