@@ -81,6 +81,7 @@ class LinkComm final : public Comm {
   [[noreturn]] void abort(const std::string& why) override {
     failed_ = true;
     links_->abort(concat("rank ", rank(), " of ", size(), ": ", why));
+    std::terminate();  // never: g++ 12 does not take its word for it
   }
 
  private:
