@@ -10,17 +10,6 @@
 #include "rapt/ops/elementwise.h"
 
 namespace rapt {
-namespace {
-
-// Which nodes a range of leaves leaves.
-LeafTree<char> nodes_of(LeafRange range) {
-  LeafTree<char> tree;
-  for (Dim n = range.first; n < range.end; ++n) tree.push({.first = n, .value = 0}, [](char&, char) {});
-  return tree;
-}
-
-}  // namespace
-
 Exchange::Exchange(Comm& comm, Device& device, const Model& model, const GradientLayout& layout,
                    const Deal& deal)
     : comm_(comm), own_(device.kernels, {.threads = 1}), model_(model), layout_(layout), deal_(deal) {}

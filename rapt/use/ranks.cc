@@ -11,8 +11,15 @@
 #include "rapt/report/document.h"
 
 namespace rapt {
+
 LeafRange leaves_of(Dim leaves, int rank, int ranks) {
   return {leaves * rank / ranks, leaves * (rank + 1) / ranks};
+}
+
+LeafTree<char> nodes_of(LeafRange range) {
+  LeafTree<char> tree;
+  for (Dim n = range.first; n < range.end; ++n) tree.push({.first = n, .value = 0}, [](char&, char) {});
+  return tree;
 }
 
 Deal deal_weights(const Model& model, const GradientLayout& layout, int ranks,

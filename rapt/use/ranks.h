@@ -17,6 +17,8 @@ struct LeafRange {
 };
 // Even, consecutive ranges; empty ones where there are more ranks than leaves.
 LeafRange leaves_of(Dim leaves, int rank, int ranks);
+// The nodes of the tree that a range of leaves leaves.
+LeafTree<char> nodes_of(LeafRange range);
 
 // Numbers of one weight, in its stored order.
 struct ShardRange {

@@ -167,10 +167,8 @@ TrainPlanned plan_training(TrainingPlan plan, Dim ranks, const PlanMachine& m) {
   out.tokens = out.rows * out.leaves;
   for (int c = 0; c < static_cast<int>(std::min<Dim>(out.copies, out.leaves)); ++c) {
     const LeafRange mine = leaves_of(out.leaves, c, static_cast<int>(out.copies));
-    LeafTree<char> tree;
-    for (Dim n = mine.first; n < mine.end; ++n) tree.push({.first = n, .value = 0}, [](char&, char) {});
     out.most_leaves = std::max(out.most_leaves, mine.end - mine.first);
-    out.most_nodes = std::max(out.most_nodes, static_cast<Dim>(tree.nodes().size()));
+    out.most_nodes = std::max(out.most_nodes, static_cast<Dim>(nodes_of(mine).nodes().size()));
   }
 
   const TrainMemory one = train_memory(r, plan.options.optimizer);

@@ -20,8 +20,8 @@ import tempfile
 import threading
 import time
 
-from server import (Fault, Server, TEMPLATE, arguments, equal, expect, message, near, rapt_json, rapt_lines,
-                    rapt_text, read_npy, read_reply, run_tests, test)
+from server import (Fault, Server, TEMPLATE, arguments, equal, expect, good, message, near, rapt_json,
+                    rapt_lines, rapt_text, read_npy, read_reply, run_tests, test)
 
 PROMPTS = ["The model", "Attention is", "| `a` | yes", "Größe: 你好", "x"]
 PLAIN = {"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0}
@@ -54,12 +54,6 @@ class Both:
             rapt_text(self.args, "logits", model or self.args.models.chat, "--ids",
                       " ".join(map(str, ids)), "--out", f"{there}/l.npy", "-q")
             return read_npy(f"{there}/l.npy")
-
-
-def good(reply):
-    if reply.status != 200:
-        raise Fault(f"status {reply.status}: {reply.body[:500]!r}")
-    return reply
 
 
 def refused(reply, status, code=None, param=None):

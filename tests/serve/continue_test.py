@@ -16,8 +16,8 @@ import tempfile
 import server as shared
 from api_test import write_adapter
 from bits_test import core, core_of_stream, make_request, share, text
-from server import (Fault, Server, TOOLS_TEMPLATE, arguments, equal, expect, message, read_reply, run_tests,
-                    test)
+from server import (Server, TOOLS_TEMPLATE, arguments, equal, expect, good, message, read_reply,
+                    refused, run_tests, test)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "examples" / "cluster"))
 from failover import Answer  # noqa: E402
@@ -46,22 +46,6 @@ class Setup:
 
 def stream(server, path, body):
     return good(server.ask(path, {**body, "stream_options": {"include_usage": True}})).chunks()
-
-
-def good(reply):
-    if reply.status != 200:
-        raise Fault(f"status {reply.status}: {reply.body[:500]!r}")
-    return reply
-
-
-def refused(reply, status, code=None, param=None):
-    equal(reply.status, status, reply.body[:300])
-    e = reply.error()
-    if code:
-        equal(e["code"], code, e["message"])
-    if param:
-        equal(e["param"], param, e["message"])
-    return e
 
 
 def without_call_ids(choices):

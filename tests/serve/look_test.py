@@ -17,8 +17,8 @@ import tempfile
 import threading
 import time
 
-from server import (Fault, Server, arguments, equal, expect, message, near, rapt_json, rapt_text, read_npy,
-                    run_tests, test)
+from server import (Server, arguments, equal, expect, good, message, near, rapt_json, rapt_text,
+                    read_npy, run_tests, test)
 
 TEXT = "The model of attention is the model that looks at the model, and Größe 你好 is a text."
 KEY, OTHER = "canary-key-of-the-first", "canary-key-of-another"
@@ -51,12 +51,6 @@ class Servers:
         bad = [s for s in (self.one, self.keyed) if s.stop() != 0]
         self.folder.cleanup()
         return bad
-
-
-def good(reply):
-    if reply.status != 200:
-        raise Fault(f"status {reply.status}: {reply.body[:500]!r}")
-    return reply
 
 
 def refused(reply, status, code=None, param=None):

@@ -21,8 +21,8 @@ import time
 import server as shared
 from api_test import write_adapter
 from bits_test import Client, core, core_of_stream, make_request, share, text
-from server import (Fault, Server, TOOLS_TEMPLATE, arguments, equal, expect, message, near, rapt_text,
-                    read_npy, run_tests, test)
+from server import (Fault, Server, TOOLS_TEMPLATE, arguments, equal, expect, good, message, near, rapt_text,
+                    read_npy, refused, run_tests, test)
 
 shared.TESTS.clear()  # those of api_test.py
 KEY, OTHER = "canary-key-of-the-first", "canary-key-of-another"
@@ -53,22 +53,6 @@ class Setup:
             print(f"FAILED: the server ended with {self.one.process.returncode}: {self.one.errors()[-2000:]}")
         self.folder.cleanup()
         return bad
-
-
-def good(reply):
-    if reply.status != 200:
-        raise Fault(f"status {reply.status}: {reply.body[:500]!r}")
-    return reply
-
-
-def refused(reply, status, code=None, param=None):
-    equal(reply.status, status, reply.body[:300])
-    e = reply.error()
-    if code:
-        equal(e["code"], code, e["message"])
-    if param:
-        equal(e["param"], param, e["message"])
-    return e
 
 
 def bearer(key):

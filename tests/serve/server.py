@@ -418,6 +418,22 @@ def test(f):
     return f
 
 
+def good(reply):
+    if reply.status != 200:
+        raise Fault(f"status {reply.status}: {reply.body[:500]!r}")
+    return reply
+
+
+def refused(reply, status, code=None, param=None):
+    equal(reply.status, status, reply.body[:300])
+    e = reply.error()
+    if code:
+        equal(e["code"], code, e["message"])
+    if param:
+        equal(e["param"], param, e["message"])
+    return e
+
+
 def run_tests(args, *given):
     """Every test that was marked, with what it asks for; the exit code."""
     passed, failed, skipped = 0, [], 0

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from server import Fault, Server, arguments, equal, expect, message, run_tests, test
+from server import (Server, arguments, equal, expect, good, message, run_tests, test)
 
 # A template with words for thoughts and functions, in the manner of released ones.
 TOOLS = (
@@ -53,12 +53,6 @@ class All:
         for s in bad:
             print(f"FAILED: a server ended with {s.process.returncode}: {s.errors()[-2000:]}")
         return bool(bad)
-
-
-def good(reply):
-    if reply.status != 200:
-        raise Fault(f"status {reply.status}: {reply.body[:500]!r}")
-    return reply
 
 
 def events(reply):

@@ -156,9 +156,7 @@ std::string TrainRank::about(const Device& device, const TrainingRun& training, 
   for (int r = 0; r < comm_->size(); ++r) {
     const LeafRange range = leaves_of(o.accumulate, r, comm_->size());
     least = std::min(least, range.end - range.first), most = std::max(most, range.end - range.first);
-    LeafTree<char> tree;
-    for (Dim i = range.first; i < range.end; ++i) tree.push({.first = i, .value = 0}, [](char&, char) {});
-    nodes = std::max(nodes, tree.nodes().size());
+    nodes = std::max(nodes, nodes_of(range).nodes().size());
   }
   const TrainMemory m =
       train_memory(training.checkpoint->model->recipe, o.optimizer, device.real, std::max<Dim>(most, 1));
